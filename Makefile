@@ -1,0 +1,37 @@
+# Everything a contributor or a curious user types. `make` alone lists it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench proto clean
+
+help:  ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.ready  ## start a cluster in processes on this machine and watch pods arrive on cards
+	@$(BIN)/gpushare-sandbox demo
+
+test: $(VENV)/.ready  ## run every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready  ## format, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready  ## measure what the design promises, as ratios in one run
+	@$(BIN)/python -m tests.bench
+
+proto: $(VENV)/.ready  ## generate deviceplugin/kubeletapi from proto/
+	@$(BIN)/python proto/generate.py
+
+clean:  ## remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""What a pod holds of a node's cards, as read from the pod itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpushare.allocation import Allocation, decode_allocation
+from gpushare.demand import Demand, demand_of
+from gpushare.errors import AllocationError, DemandError
+from gpushare.names import Names
+from gpushare.objects import Pod
+
+
+class Standing(Enum):
+    """How sure a booking is."""
+
+    RESERVED = "reserved"
+    """A bind is in flight, or its outcome is unknown."""
+    BOUND = "bound"
+    """The API server confirmed the bind; the watch has not shown it yet."""
+    SEEN = "seen"
+    """The API server's own view of the pod."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodRef:
+    """Names one pod: by UID for us, by namespace and name for people."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, pod: Pod) -> PodRef:
+        return cls(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Booking:
+    """What one pod holds of the cards of one node."""
+
+    pod: PodRef
+    node: str
+    demand: Demand
+    allocation: Allocation
+    standing: Standing = Standing.SEEN
+    sequence: int = 0
+    """When it was reserved, on the ledger's own counter; see `Ledger.mark`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unreadable:
+    """A bound live pod that asks for memory and whose cards nobody can tell."""
+
+    pod: PodRef
+    node: str
+    problem: str
+
+
+Claim = Booking | Unreadable
+
+
+def claim_of(pod: Pod, names: Names) -> Claim | None:
+    """What the API's view of a pod says it holds; `None` for unbound, ended and card-less pods."""
+    if not pod.node_name or pod.is_terminal:
+        return None
+    ref = PodRef.of(pod)
+    try:
+        demand = demand_of(pod.spec, names)
+        if demand is None or not demand.cards:
+            return None
+        allocation = decode_allocation(pod.annotations, node=pod.node_name, demand=demand, names=names)
+    except (DemandError, AllocationError) as error:
+        return Unreadable(pod=ref, node=pod.node_name, problem=str(error))
+    return Booking(pod=ref, node=pod.node_name, demand=demand, allocation=allocation)

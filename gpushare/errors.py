@@ -1,0 +1,63 @@
+"""Every error of the vocabulary, as one tree.
+
+    GpuShareError
+    ├── ResourceNameError   a memory resource whose name Kubernetes would not take
+    ├── QuantityError       a text that is not a whole, non-negative Kubernetes quantity
+    ├── DemandError         a pod whose request can never be served, whatever the node
+    ├── CardsError          a node annotation (or cards file) that does not describe cards
+    ├── AllocationError     a bound pod whose allocation is missing, unreadable or foreign
+    └── NoRoomError         a node that cannot take a pod now
+
+The sentences are complete: the HTTP and gRPC sides only pass them on.
+"""
+
+from __future__ import annotations
+
+
+class GpuShareError(Exception):
+    """Root of all errors that gpushare raises on purpose; `str(error)` is a sentence for the user."""
+
+
+class ResourceNameError(GpuShareError):
+    """The configured memory resource is not an extended resource's name."""
+
+
+class QuantityError(GpuShareError):
+    """A quantity is malformed, negative or not a whole number of units."""
+
+    def __init__(self, text: object, problem: str) -> None:
+        self.text = text
+        self.problem = problem
+        super().__init__(f"quantity {text!r} {problem}")
+
+
+class DemandError(GpuShareError):
+    """A container's request makes no sense by itself: no node could ever serve it."""
+
+    def __init__(self, container: str, problem: str) -> None:
+        self.container = container
+        self.problem = problem
+        super().__init__(f"container {container!r}: {problem}")
+
+
+class CardsError(GpuShareError):
+    """The description of a node's cards cannot be read. An unreadable value is an error, never zero."""
+
+
+class AllocationError(GpuShareError):
+    """A bound pod's allocation is missing, unreadable, or made for another node."""
+
+
+class NoRoomError(GpuShareError):
+    """A node cannot take a pod: carries what was asked and what each card has left, in units."""
+
+    def __init__(
+        self, *, node: str, asked: tuple[int, ...], free: tuple[tuple[int, int], ...], reason: str
+    ) -> None:
+        self.node = node
+        self.asked = asked
+        self.free = free
+        self.reason = reason
+        per_card = ", ".join(f"card {index}: {units}" for index, units in free) or "no cards"
+        wanted = " + ".join(str(units) for units in asked)
+        super().__init__(f"node {node} cannot take {wanted} units ({reason}); free per card: {per_card}")

@@ -1,0 +1,290 @@
+"""The books: which pod holds how much of which card, over all nodes.
+
+The ledger is fed what the API server says (nodes and pods, one by one or as whole lists) and what was
+promised since (reservations of binds in flight). It is keyed by pod UID, never by name, and equals a
+recomputation from the same pods at every moment. It does no I/O and knows no time: one event loop owns it.
+
+A bound pod is charged what its spec asks for on the cards its annotations name, until it is terminal or
+gone. A bound pod whose allocation cannot be read closes its node for new pods: nobody can say which card
+it uses. What an unbound pod claims about itself is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from gpushare.allocation import Allocation, CardRef
+from gpushare.bookings import Booking, Claim, PodRef, Standing, Unreadable, claim_of
+from gpushare.cards import Card, NodeCards, cards_of
+from gpushare.demand import NOTHING, Demand, Share
+from gpushare.errors import CardsError, NoRoomError
+from gpushare.names import Names
+from gpushare.objects import Node, Pod
+from gpushare.placement import Policy, choose_cards
+from gpushare.refusals import Reason, Refusal
+from gpushare.views import CardView, NodeView
+
+
+@dataclass(kw_only=True, slots=True)
+class _NodeRecord:
+    known: bool = False
+    """Whether the API server has shown this node (pods can be seen before their node)."""
+    cards: NodeCards | None = None
+    problem: Refusal | None = None
+    claims: dict[str, Claim] = field(default_factory=dict)
+    view: NodeView | None = None
+    """Computed when asked for, dropped on every change."""
+
+
+class Ledger:
+    """All bookings of a cluster. Not thread-safe: one event loop owns it."""
+
+    def __init__(self, *, names: Names, unit: str, reserve: int = 0) -> None:
+        """`unit` is what the cluster counts (`MiB`); `reserve` units of every card are never given out."""
+        self.names = names
+        self.unit = unit
+        self.reserve = Share(memory=reserve)
+        self._nodes: dict[str, _NodeRecord] = {}
+        self._node_of: dict[str, str] = {}
+        self._sequence = 0
+
+    # What the API server says -------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """Take over a node's cards as they are now."""
+        cards, problem = self._judge_node(node)
+        record = self._nodes.setdefault(node.name, _NodeRecord())
+        if (record.known, record.cards, record.problem) != (True, cards, problem):
+            record.known, record.cards, record.problem, record.view = True, cards, problem, None
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; the bookings of pods that still name it stay until they go themselves."""
+        record = self._nodes.get(name)
+        if record is None:
+            return
+        record.known, record.cards, record.problem, record.view = False, None, None, None
+        self._drop_if_empty(name)
+
+    def replace_nodes(self, nodes: Iterable[Node]) -> None:
+        """Apply a whole list: nodes that are not in it are gone."""
+        seen = set()
+        for node in nodes:
+            seen.add(node.name)
+            self.set_node(node)
+        for name in [name for name in self._nodes if name not in seen]:
+            self.remove_node(name)
+
+    def set_pod(self, pod: Pod) -> None:
+        """Take over what a pod holds now, by the API server's view of it."""
+        uid = pod.metadata.uid
+        if not pod.node_name and not pod.is_terminal and self._is_promised(uid):
+            return  # the view is older than our bind
+        claim = claim_of(pod, self.names)
+        if claim is None:
+            self.remove_pod(uid)
+        else:
+            self._put(claim)
+
+    def remove_pod(self, uid: str) -> None:
+        """Release whatever a pod holds: it is gone."""
+        node = self._node_of.pop(uid, None)
+        if node is None:
+            return
+        record = self._nodes[node]
+        del record.claims[uid]
+        record.view = None
+        self._drop_if_empty(node)
+
+    def replace_pods(self, pods: Iterable[Pod], *, since: int) -> None:
+        """Apply a whole, consistent list that was asked for at `since` (see `mark`).
+
+        Pods that are not in it are gone, except those whose reservation is younger than the list.
+        """
+        seen = set()
+        for pod in pods:
+            seen.add(pod.metadata.uid)
+            self.set_pod(pod)
+        for uid in [uid for uid in self._node_of if uid not in seen]:
+            claim = self._claim(uid)
+            younger = isinstance(claim, Booking) and claim.sequence > since
+            if not younger:
+                self.remove_pod(uid)
+
+    # What was promised since --------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """A moment on the ledger's own counter. Take it before asking for the list of `replace_pods`."""
+        return self._sequence
+
+    def reserve_cards(self, pod: PodRef, *, demand: Demand, node: str, policy: Policy) -> Booking:
+        """Choose cards of `node` for a pod and hold them until `confirm`, `release` or the pod's end.
+
+        Raises `NoRoomError`, naming what was asked and what every card has left. A pod that already has
+        a booking must be released or asked for with `booking` first.
+        """
+        if pod.uid in self._node_of:
+            raise ValueError(f"pod {pod} ({pod.uid}) already holds cards on {self._node_of[pod.uid]}")
+        view = self.view(node)
+        refusal = view.refusal(demand)
+        chosen = None if refusal else choose_cards(demand, rooms=view.rooms, policy=policy)
+        if refusal or chosen is None:
+            raise NoRoomError(
+                node=node,
+                asked=tuple(share.memory for share in demand.cards),
+                free=tuple((card.card.index, card.free.memory) for card in view.cards),
+                reason=str(refusal or Reason.NO_ROOM),
+            )
+        by_index = {view_card.card.index: view_card.card for view_card in view.cards}
+        cards = tuple(CardRef(room.index, by_index[room.index].uuid) for room in chosen)
+        return self._promise(pod, demand=demand, allocation=Allocation(node=node, cards=cards, vouched=True))
+
+    def confirm(self, uid: str) -> None:
+        """The API server took the bind. Nothing happens if the pod has been seen, or has gone, since."""
+        claim = self._claim(uid)
+        if isinstance(claim, Booking) and claim.standing is Standing.RESERVED:
+            self._put(replace(claim, standing=Standing.BOUND))
+
+    def release(self, uid: str) -> None:
+        """Give up a reservation. What has been confirmed or seen since stays booked."""
+        claim = self._claim(uid)
+        if isinstance(claim, Booking) and claim.standing is Standing.RESERVED:
+            self.remove_pod(uid)
+
+    # Reading ------------------------------------------------------------------------------------
+
+    def booking(self, uid: str) -> Booking | None:
+        """What a pod holds, if it holds anything readable."""
+        claim = self._claim(uid)
+        return claim if isinstance(claim, Booking) else None
+
+    def bookings(self) -> Iterator[Booking]:
+        """Every booking of the cluster."""
+        for record in self._nodes.values():
+            yield from (claim for claim in record.claims.values() if isinstance(claim, Booking))
+
+    def view(self, name: str) -> NodeView:
+        """A node as it stands; unknown nodes have a view that refuses everything."""
+        record = self._nodes.get(name)
+        if record is None:
+            return NodeView.unknown(name)
+        if record.view is None:
+            record.view = self._compute_view(name, record)
+        return record.view
+
+    def known_nodes(self) -> list[str]:
+        """Names of the nodes the API server has shown, sorted."""
+        return sorted(name for name, record in self._nodes.items() if record.known)
+
+    # Inside -------------------------------------------------------------------------------------
+
+    def _judge_node(self, node: Node) -> tuple[NodeCards | None, Refusal | None]:
+        try:
+            cards = cards_of(node, names=self.names, unit=self.unit)
+        except CardsError as error:
+            return None, Refusal(reason=Reason.UNREADABLE_CARDS, unresolvable=True, detail=str(error))
+        if cards is None or not cards.cards:
+            return cards, Refusal(reason=Reason.NOT_SHARED, unresolvable=True)
+        if cards.unit != self.unit:
+            return cards, Refusal(reason=Reason.UNIT_MISMATCH, unresolvable=True)
+        return cards, None
+
+    def _claim(self, uid: str) -> Claim | None:
+        node = self._node_of.get(uid)
+        return None if node is None else self._nodes[node].claims.get(uid)
+
+    def _is_promised(self, uid: str) -> bool:
+        claim = self._claim(uid)
+        return isinstance(claim, Booking) and claim.standing is not Standing.SEEN
+
+    def _promise(self, pod: PodRef, *, demand: Demand, allocation: Allocation) -> Booking:
+        self._sequence += 1
+        booking = Booking(
+            pod=pod,
+            node=allocation.node,
+            demand=demand,
+            allocation=allocation,
+            standing=Standing.RESERVED,
+            sequence=self._sequence,
+        )
+        self._put(booking)
+        return booking
+
+    def _put(self, claim: Claim) -> None:
+        uid = claim.pod.uid
+        previous = self._node_of.get(uid)
+        if previous is not None and previous != claim.node:
+            self.remove_pod(uid)
+        record = self._nodes.setdefault(claim.node, _NodeRecord())
+        if record.claims.get(uid) != claim:
+            record.claims[uid] = claim
+            record.view = None
+        self._node_of[uid] = claim.node
+
+    def _drop_if_empty(self, name: str) -> None:
+        record = self._nodes[name]
+        if not record.known and not record.claims:
+            del self._nodes[name]
+
+    def _compute_view(self, name: str, record: _NodeRecord) -> NodeView:
+        cards = record.cards.cards if record.cards else ()
+        booked: dict[int, Share] = {card.index: NOTHING for card in cards}
+        holders: dict[int, list[Booking]] = {card.index: [] for card in cards}
+        missing: list[Booking] = []
+        closed_by: list[tuple[str, str]] = []
+        for claim in record.claims.values():
+            if isinstance(claim, Unreadable):
+                closed_by.append((str(claim.pod), claim.problem))
+                continue
+            absent = False
+            for ref, share in zip(claim.allocation.cards, claim.demand.cards, strict=True):
+                card = _find(ref, cards)
+                if card is None:
+                    absent = True
+                else:
+                    booked[card.index] += share
+                    holders[card.index].append(claim)
+            if absent:
+                missing.append(claim)
+                if record.cards and not claim.allocation.vouched:
+                    problem = (
+                        f"has a card allocation for card {claim.allocation.indices}, which the node lacks"
+                    )
+                    closed_by.append((str(claim.pod), problem))
+        slots = record.cards.slots if record.cards else 0
+        return NodeView.of(
+            name=name,
+            known=record.known,
+            unit=record.cards.unit if record.cards else self.unit,
+            cards=tuple(
+                CardView.of(
+                    card,
+                    size=Share(memory=card.memory, slots=slots),
+                    reserve=self.reserve,
+                    booked=booked[card.index],
+                    bookings=tuple(sorted(holders[card.index], key=_by_pod)),
+                )
+                for card in sorted(cards, key=_by_index)
+            ),
+            missing=tuple(sorted(missing, key=_by_pod)),
+            problem=record.problem or _closing(closed_by),
+        )
+
+
+def _find(ref: CardRef, cards: tuple[Card, ...]) -> Card | None:
+    return next((card for card in cards if ref.names_card(card)), None)
+
+
+def _by_index(card: Card) -> int:
+    return card.index
+
+
+def _by_pod(booking: Booking) -> tuple[str, str, str]:
+    return booking.pod.namespace, booking.pod.name, booking.pod.uid
+
+
+def _closing(closed_by: list[tuple[str, str]]) -> Refusal | None:
+    if not closed_by:
+        return None
+    pod, problem = min(closed_by)
+    return Refusal(reason=Reason.CLOSED, detail=f"{pod} {problem}")

@@ -1,0 +1,74 @@
+"""Which cards a pod gets on a node, and which node suits it best: pure choices over free amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpushare.demand import Demand, Share
+
+
+class Policy(StrEnum):
+    """How to choose between cards that fit."""
+
+    BINPACK = "binpack"
+    """The card with the least memory left: keeps large cards whole."""
+    SPREAD = "spread"
+    """The card with the most memory left: keeps neighbours few."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardRoom:
+    """A card a pod may be put on, and what is left of it."""
+
+    index: int
+    free: Share
+
+
+def choose_cards(demand: Demand, *, rooms: Sequence[CardRoom], policy: Policy) -> tuple[CardRoom, ...] | None:
+    """Return one card per position of the demand, all different, or `None` if the demand does not fit.
+
+    Positions are served from the first, which needs the most in every dimension (a container sees the
+    first s cards). So every card that fits a position also fits all later ones, and no choice made
+    early can leave a later position without a card. Equal cards are taken in index order.
+    """
+    left = sorted(rooms, key=lambda room: _preference(room, policy=policy))
+    chosen: list[CardRoom] = []
+    for share in demand.cards:
+        room = next((room for room in left if share.fits(room.free)), None)
+        if room is None:
+            return None
+        chosen.append(room)
+        left.remove(room)
+    return tuple(chosen)
+
+
+def node_preference(
+    demand: Demand, *, rooms: Sequence[CardRoom], policy: Policy, name: str
+) -> tuple[int, int, str] | None:
+    """Return a sort key by which the best node for the demand comes first, `None` where it does not fit.
+
+    First what stays free on the cards that the pod would get, then what stays free on the whole node,
+    then the name: a fixed order, since kube-scheduler breaks ties at random.
+    """
+    chosen = choose_cards(demand, rooms=rooms, policy=policy)
+    if chosen is None:
+        return None
+    on_cards = sum(room.free.memory for room in chosen)
+    on_node = sum(room.free.memory for room in rooms)
+    sign = 1 if policy is Policy.BINPACK else -1
+    return sign * on_cards, sign * on_node, name
+
+
+def rank_scores(ranked: Sequence[str], *, highest: int = 10) -> dict[str, int]:
+    """Give nodes, best first, whole scores: `highest` to exactly one of them, the others below by rank."""
+    others = max(1, len(ranked) - 1)
+    return {
+        name: highest if rank == 0 else highest - 1 - (rank - 1) * highest // others
+        for rank, name in enumerate(ranked)
+    }
+
+
+def _preference(room: CardRoom, *, policy: Policy) -> tuple[int, int]:
+    return room.free.memory if policy is Policy.BINPACK else -room.free.memory, room.index

@@ -1,6 +1,6 @@
 """The books: which pod holds how much of which card, over all nodes.
 
-The ledger is fed what the API server says (nodes and pods, one by one or as whole lists) and what was
+The ledger is fed what the API server says (nodes and pods, one by one, or whole lists) and what was
 promised since (reservations of binds in flight). It is keyed by pod UID, never by name, and equals a
 recomputation from the same pods at every moment. It does no I/O and knows no time: one event loop owns it.
 
@@ -11,7 +11,7 @@ it uses. What an unbound pod claims about itself is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from gpushare.allocation import Allocation, CardRef
@@ -66,13 +66,9 @@ class Ledger:
         record.known, record.cards, record.problem, record.view = False, None, None, None
         self._drop_if_empty(name)
 
-    def replace_nodes(self, nodes: Iterable[Node]) -> None:
-        """Apply a whole list: nodes that are not in it are gone."""
-        seen = set()
-        for node in nodes:
-            seen.add(node.name)
-            self.set_node(node)
-        for name in [name for name in self._nodes if name not in seen]:
+    def retain_nodes(self, names: Set[str]) -> None:
+        """After a whole list has been set one by one: nodes that it did not name are gone."""
+        for name in [name for name in self._nodes if name not in names]:
             self.remove_node(name)
 
     def set_pod(self, pod: Pod) -> None:
@@ -96,16 +92,13 @@ class Ledger:
         record.view = None
         self._drop_if_empty(node)
 
-    def replace_pods(self, pods: Iterable[Pod], *, since: int) -> None:
-        """Apply a whole, consistent list that was asked for at `since` (see `mark`).
+    def retain_pods(self, uids: Set[str], *, since: int) -> None:
+        """After a whole, consistent list has been set one by one: pods that it did not name are gone.
 
-        Pods that are not in it are gone, except those whose reservation is younger than the list.
+        `since` is the `mark` taken before the list was asked for: what was reserved later may well be
+        missing from the list, and stays.
         """
-        seen = set()
-        for pod in pods:
-            seen.add(pod.metadata.uid)
-            self.set_pod(pod)
-        for uid in [uid for uid in self._node_of if uid not in seen]:
+        for uid in [uid for uid in self._node_of if uid not in uids]:
             claim = self._claim(uid)
             younger = isinstance(claim, Booking) and claim.sequence > since
             if not younger:
@@ -114,7 +107,7 @@ class Ledger:
     # What was promised since --------------------------------------------------------------------
 
     def mark(self) -> int:
-        """A moment on the ledger's own counter. Take it before asking for the list of `replace_pods`."""
+        """A moment on the ledger's own counter. Take it before asking for a list; see `retain_pods`."""
         return self._sequence
 
     def reserve_cards(self, pod: PodRef, *, demand: Demand, node: str, policy: Policy) -> Booking:

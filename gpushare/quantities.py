@@ -21,7 +21,7 @@ _QUANTITY = re.compile(
     r"(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)",
     re.ASCII,
 )
-_BINARY = {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", start=1)}
+_BINARY: dict[str, int] = {f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTPE", start=1)}
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _LONGEST = 64  # characters; more digits than this never occur and would only cost time
 _LARGEST_EXPONENT = 40  # 10^40 is far beyond the cap; anything above would only cost memory
@@ -56,7 +56,7 @@ def _value(match: re.Match[str]) -> Fraction:
         return digits * _BINARY[suffix]
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
     bounded = max(-_LARGEST_EXPONENT - _LONGEST, min(_LARGEST_EXPONENT + _LONGEST, exponent))
-    scale = Fraction(10 ** abs(bounded))
+    scale: int = 10 ** abs(bounded)
     return digits * scale if bounded >= 0 else digits / scale
 
 

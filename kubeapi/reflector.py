@@ -1,0 +1,188 @@
+"""A local view of one collection, kept up to date: list in pages, then watch.
+
+A watch that ends is taken up where it stopped. When the API server no longer has that version (410), or a
+line cannot be understood, the collection is listed anew and the view told which objects are left, so that
+a deletion that nobody saw takes effect too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from gpushare.objects import ObjectMeta
+from kubeapi.backoff import Backoff
+from kubeapi.client import KubeApi
+from kubeapi.errors import ApiError, ApiRefused
+
+log = logging.getLogger(__name__)
+
+
+class Versioned(Protocol):
+    """Anything with Kubernetes' object metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=Versioned)
+S = TypeVar("S", contravariant=True)
+
+PAGE = 500
+"""Objects per page, as client-go asks for; bounds the memory of one answer."""
+
+IDLE = 150.0
+"""Seconds without a line before a watch counts as dead: bookmarks come about once a minute (1.36)."""
+
+
+class View(Protocol[S]):
+    """What a reflector feeds. All calls come from one task, in the API server's order."""
+
+    def begin(self) -> None:
+        """A whole, consistent list is about to be asked for; every object in it will be `put`."""
+
+    def put(self, obj: S) -> None:
+        """An object as it is now."""
+
+    def end(self) -> None:
+        """The list is complete: objects not put since `begin` are gone."""
+
+    def drop(self, obj: S) -> None:
+        """An object is gone, or no longer matches the selector."""
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _List(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ListMeta
+    items: list[T] | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Gap(Exception):  # noqa: N818 — not an error of anybody's: the sign to list anew
+    """The watch cannot be continued from where it stopped."""
+
+
+class Reflector(Generic[T]):
+    """Feeds a `View` from one collection until cancelled."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        path: str,
+        *,
+        kind: type[T],
+        view: View[T],
+        selectors: Mapping[str, str] | None = None,
+        page: int = PAGE,
+        idle: float = IDLE,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`path` is the collection (`/api/v1/pods`), `selectors` extra query such as `fieldSelector`."""
+        self.path = path
+        self.synced = asyncio.Event()
+        """Set once the first whole list has been applied; stays set."""
+        self.problem: str | None = "not listed yet"
+        """Why the view may be behind, `None` while the watch is open."""
+        self.lists = 0
+        """How many whole lists have been applied."""
+        self._api = api
+        self._view = view
+        self._selectors = dict(selectors or {})
+        self._page = page
+        self._idle = idle
+        self._backoff = backoff or Backoff()
+        self._object = msgspec.json.Decoder(kind)
+        self._list = msgspec.json.Decoder(_List[kind])  # type: ignore[valid-type]
+        self._event = msgspec.json.Decoder(_Event)
+        self._version: str | None = None
+
+    async def run(self) -> None:
+        """List and watch for ever; every failure is logged, waited out and tried again."""
+        while True:
+            try:
+                if self._version is None:
+                    self._version = await self._list_all()
+                await self._watch(self._version)
+            except _Gap as gap:
+                self._version = None
+                await self._pause(str(gap))
+            except (ApiError, msgspec.MsgspecError) as error:
+                if isinstance(error, ApiRefused) and error.status == 410:
+                    self._version = None
+                await self._pause(str(error))
+
+    async def _list_all(self) -> str:
+        """Apply a whole list and return its version. No resourceVersion asked for: a consistent read."""
+        self._view.begin()
+        query = {**self._selectors, "limit": str(self._page)}
+        while True:
+            answer = await self._api.request("GET", self.path, query=query, timeout=60.0)
+            page = self._list.decode(answer.checked().body)
+            for obj in page.items or ():
+                self._view.put(obj)
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        self._view.end()
+        self.lists += 1
+        self.problem = None
+        self.synced.set()
+        return page.metadata.resource_version
+
+    async def _watch(self, version: str) -> None:
+        """Apply events that follow `version` until the API server ends the watch."""
+        query = {
+            **self._selectors,
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(300, 600)),  # as client-go: not all clients at once
+        }
+        silent = True
+        async for line in self._api.lines(self.path, query=query, idle=self._idle):
+            self._apply(line)
+            self._backoff.reset()
+            self.problem = None
+            silent = False
+        if silent:
+            await self._pause("the watch ended without a line")
+
+    def _apply(self, line: bytes) -> None:
+        try:
+            event = self._event.decode(line)
+            if event.type == "ERROR":
+                failure = msgspec.json.decode(event.object, type=_Failure)
+                raise _Gap(f"{failure.code} {failure.reason}: {failure.message}")
+            obj = self._object.decode(event.object)
+        except msgspec.MsgspecError as error:
+            raise _Gap(f"a watch event cannot be read: {error}") from error
+        if event.type == "DELETED":
+            self._view.drop(obj)
+        elif event.type != "BOOKMARK":
+            self._view.put(obj)
+        self._version = obj.metadata.resource_version
+
+    async def _pause(self, problem: str) -> None:
+        self.problem = problem
+        delay = self._backoff.next()
+        log.warning("retry path=%s in=%.1fs reason=%r", self.path, delay, problem[:500])
+        await asyncio.sleep(delay)

@@ -1,0 +1,10 @@
+"""The scheduler side: watches the cluster, keeps the ledger, and answers kube-scheduler's verbs.
+
+state     what is known: the ledger and the pods that wait, fed by two watches
+verbs     filter and prioritize: pure answers from the state
+binder    bind: choose, reserve, one write
+inspect   what is on which card, for people
+admission adds the slot to pods that ask for memory
+wire      the bodies of kube-scheduler's requests and answers
+app       HTTP; server, settings, cli: the process around it
+"""

@@ -4,6 +4,7 @@
     ├── ResourceNameError   a memory resource whose name Kubernetes would not take
     ├── QuantityError       a text that is not a whole, non-negative Kubernetes quantity
     ├── DemandError         a pod whose request can never be served, whatever the node
+    ├── PolicyError         a pod that asks for a placement policy nobody knows
     ├── CardsError          a node annotation (or cards file) that does not describe cards
     ├── AllocationError     a bound pod whose allocation is missing, unreadable or foreign
     └── NoRoomError         a node that cannot take a pod now
@@ -18,6 +19,15 @@ class GpuShareError(Exception):
     """Root of all errors that gpushare raises on purpose; `str(error)` is a sentence for the user."""
 
 
+_QUOTED = 80  # characters of a foreign text that a sentence repeats
+
+
+def quoted(value: object) -> str:
+    """Return `repr(value)` for a sentence, cut short: annotations may be 256 KiB long."""
+    text = repr(value[: _QUOTED + 1] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= _QUOTED + 2 else f"{text[:_QUOTED]}…"
+
+
 class ResourceNameError(GpuShareError):
     """The configured memory resource is not an extended resource's name."""
 
@@ -28,7 +38,7 @@ class QuantityError(GpuShareError):
     def __init__(self, text: object, problem: str) -> None:
         self.text = text
         self.problem = problem
-        super().__init__(f"quantity {text!r} {problem}")
+        super().__init__(f"quantity {quoted(text)} {problem}")
 
 
 class DemandError(GpuShareError):
@@ -38,6 +48,10 @@ class DemandError(GpuShareError):
         self.container = container
         self.problem = problem
         super().__init__(f"container {container!r}: {problem}")
+
+
+class PolicyError(GpuShareError):
+    """A pod's policy annotation names no policy."""
 
 
 class CardsError(GpuShareError):

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from gpushare.allocation import Allocation, CardRef
 from gpushare.bookings import Booking, Claim, PodRef, Standing, Unreadable, claim_of
 from gpushare.cards import Card, NodeCards, cards_of
-from gpushare.demand import NOTHING, Demand, Share
+from gpushare.demand import Demand, Share
 from gpushare.errors import CardsError, NoRoomError
 from gpushare.names import Names
 from gpushare.objects import Node, Pod
 from gpushare.placement import Policy, choose_cards
 from gpushare.refusals import Reason, Refusal
-from gpushare.views import CardView, NodeView
+from gpushare.views import CardView, Holding, NodeView
 
 
 @dataclass(kw_only=True, slots=True)
@@ -221,28 +221,19 @@ class Ledger:
 
     def _compute_view(self, name: str, record: _NodeRecord) -> NodeView:
         cards = record.cards.cards if record.cards else ()
-        booked: dict[int, Share] = {card.index: NOTHING for card in cards}
-        holders: dict[int, list[Booking]] = {card.index: [] for card in cards}
-        missing: list[Booking] = []
+        holdings: dict[int, list[Holding]] = {card.index: [] for card in cards}
+        missing: list[Holding] = []
         closed_by: list[tuple[str, str]] = []
-        for claim in record.claims.values():
+        for claim in sorted(record.claims.values(), key=_by_pod):
             if isinstance(claim, Unreadable):
                 closed_by.append((str(claim.pod), claim.problem))
                 continue
-            absent = False
             for ref, share in zip(claim.allocation.cards, claim.demand.cards, strict=True):
                 card = _find(ref, cards)
-                if card is None:
-                    absent = True
-                else:
-                    booked[card.index] += share
-                    holders[card.index].append(claim)
-            if absent:
-                missing.append(claim)
-                if record.cards and not claim.allocation.vouched:
-                    problem = (
-                        f"has a card allocation for card {claim.allocation.indices}, which the node lacks"
-                    )
+                on_card = missing if card is None else holdings[card.index]
+                on_card.append(Holding(booking=claim, share=share))
+                if card is None and record.cards and not claim.allocation.vouched:
+                    problem = f"has a card allocation for card {ref.index}, which the node lacks"
                     closed_by.append((str(claim.pod), problem))
         slots = record.cards.slots if record.cards else 0
         return NodeView.of(
@@ -254,12 +245,11 @@ class Ledger:
                     card,
                     size=Share(memory=card.memory, slots=slots),
                     reserve=self.reserve,
-                    booked=booked[card.index],
-                    bookings=tuple(sorted(holders[card.index], key=_by_pod)),
+                    holdings=tuple(holdings[card.index]),
                 )
                 for card in sorted(cards, key=_by_index)
             ),
-            missing=tuple(sorted(missing, key=_by_pod)),
+            missing=tuple(missing),
             problem=record.problem or _closing(closed_by),
         )
 
@@ -272,12 +262,12 @@ def _by_index(card: Card) -> int:
     return card.index
 
 
-def _by_pod(booking: Booking) -> tuple[str, str, str]:
-    return booking.pod.namespace, booking.pod.name, booking.pod.uid
+def _by_pod(claim: Claim) -> tuple[str, str, str]:
+    return claim.pod.namespace, claim.pod.name, claim.pod.uid
 
 
 def _closing(closed_by: list[tuple[str, str]]) -> Refusal | None:
     if not closed_by:
         return None
-    pod, problem = min(closed_by)
+    pod, problem = closed_by[0]
     return Refusal(reason=Reason.CLOSED, detail=f"{pod} {problem}")

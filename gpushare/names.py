@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpushare.errors import ResourceNameError
+from gpushare.errors import ResourceNameError, quoted
 
 DEFAULT_MEMORY_RESOURCE = "aliyun.com/gpu-mem"
 
@@ -22,6 +22,10 @@ _DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _EXTENDED_RESOURCE = re.compile(
     rf"{_DNS_LABEL}(\.{_DNS_LABEL})*/[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?"
 )
+# The classic annotations have no domain, and Kubernetes allows a name 63 characters.
+_LONGEST_SUFFIX = "_ASSUME_TIME"
+_LONGEST_RESOURCE = 63 - len(_LONGEST_SUFFIX)
+_COMPANIONS = frozenset({"gpu-slot", "gpu-count"})  # the other resources of the domain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +62,25 @@ class Names:
     @classmethod
     def of(cls, memory: str = DEFAULT_MEMORY_RESOURCE) -> Names:
         """Derive every name from the memory resource; raises `ResourceNameError` for an impossible one."""
-        if not _EXTENDED_RESOURCE.fullmatch(memory) or len(memory.partition("/")[0]) > 253:
+        if not _EXTENDED_RESOURCE.fullmatch(memory):
             raise ResourceNameError(
-                f"resource {memory!r} is not an extended resource's name: it must read domain/name, "
+                f"resource {quoted(memory)} is not an extended resource's name: it must read domain/name, "
                 f"for example {DEFAULT_MEMORY_RESOURCE}"
             )
-        domain = memory.partition("/")[0]
-        if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
-            raise ResourceNameError(f"resource {memory!r}: Kubernetes keeps the domain {domain} for itself")
+        if len(memory) > _LONGEST_RESOURCE:
+            raise ResourceNameError(
+                f"resource {quoted(memory)} is longer than {_LONGEST_RESOURCE} characters: Kubernetes would "
+                f"refuse the annotations named after it"
+            )
+        domain, _, name = memory.partition("/")
+        # Kubernetes' own rule goes by the text, not by whole labels (component-helpers, 1.36).
+        if domain.endswith("kubernetes.io") or memory.startswith("requests."):
+            raise ResourceNameError(
+                f"resource {quoted(memory)}: Kubernetes keeps names with kubernetes.io/ in them, "
+                f"and those that start with requests., for itself"
+            )
+        if name in _COMPANIONS:
+            raise ResourceNameError(f"resource {quoted(memory)}: gpushare gives this name another meaning")
         prefix = re.sub(r"[^A-Z0-9]", "_", memory.upper())
         return cls(
             domain=domain,
@@ -79,6 +94,6 @@ class Names:
             pod_memory=f"{prefix}_POD",
             container_memory=f"{prefix}_CONTAINER",
             card_memory=f"{prefix}_DEV",
-            assume_time=f"{prefix}_ASSUME_TIME",
+            assume_time=f"{prefix}{_LONGEST_SUFFIX}",
             assigned=f"{prefix}_ASSIGNED",
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from gpushare.demand import Demand, Share
+from gpushare.errors import PolicyError
+from gpushare.names import Names
 
 
 class Policy(StrEnum):
@@ -16,6 +18,18 @@ class Policy(StrEnum):
     """The card with the least memory left: keeps large cards whole."""
     SPREAD = "spread"
     """The card with the most memory left: keeps neighbours few."""
+
+
+def policy_of(annotations: Mapping[str, str], *, names: Names, default: Policy) -> Policy:
+    """Return the policy a pod asks for, or the cluster's; raises `PolicyError` for an unknown one."""
+    wanted = annotations.get(names.policy)
+    if wanted is None:
+        return default
+    try:
+        return Policy(wanted)
+    except ValueError as error:
+        known = " or ".join(Policy)
+        raise PolicyError(f"annotation {names.policy}: {wanted!r} is not {known}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

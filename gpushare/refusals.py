@@ -23,7 +23,7 @@ class Reason(StrEnum):
     UNIT_MISMATCH = "node counts GPU memory in another unit than the scheduler"
     UNREADABLE_CARDS = "node publishes unreadable GPU cards"
     UNKNOWN_NODE = "node is not known to the GPU scheduler yet"
-    CLOSED = "node is closed: pod on it"
+    CLOSED = "node takes no GPU pods until one of its pods is gone:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,14 @@ from gpushare.refusals import Reason, Refusal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Holding:
+    """What one booking holds of one card."""
+
+    booking: Booking
+    share: Share
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CardView:
     """One card: its size, what is booked on it, and what new pods may still get."""
 
@@ -27,15 +35,14 @@ class CardView:
     booked: Share
     free: Share
     """Never below zero, whatever is booked; nothing on an unhealthy card."""
-    bookings: tuple[Booking, ...]
+    holdings: tuple[Holding, ...]
 
     @classmethod
-    def of(
-        cls, card: Card, *, size: Share, reserve: Share, booked: Share, bookings: tuple[Booking, ...]
-    ) -> CardView:
+    def of(cls, card: Card, *, size: Share, reserve: Share, holdings: tuple[Holding, ...]) -> CardView:
         usable = (size - reserve).clamped()
+        booked = sum((holding.share for holding in holdings), NOTHING)
         free = (usable - booked).clamped() if card.healthy else NOTHING
-        return cls(card=card, size=size, usable=usable, booked=booked, free=free, bookings=bookings)
+        return cls(card=card, size=size, usable=usable, booked=booked, free=free, holdings=holdings)
 
     @property
     def over_commit(self) -> int:
@@ -51,8 +58,8 @@ class NodeView:
     known: bool
     unit: str
     cards: tuple[CardView, ...]
-    missing: tuple[Booking, ...]
-    """Bookings on cards that the node no longer lists."""
+    missing: tuple[Holding, ...]
+    """What is held of cards that the node no longer lists."""
     problem: Refusal | None
     """What shuts the node for every new pod."""
     rooms: tuple[CardRoom, ...]
@@ -70,7 +77,7 @@ class NodeView:
         known: bool,
         unit: str,
         cards: tuple[CardView, ...],
-        missing: tuple[Booking, ...] = (),
+        missing: tuple[Holding, ...] = (),
         problem: Refusal | None = None,
     ) -> NodeView:
         if not known:
@@ -92,6 +99,12 @@ class NodeView:
     def unknown(cls, name: str) -> NodeView:
         """The view of a node that nobody has shown yet."""
         return cls.of(name=name, known=False, unit="", cards=())
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the node shares cards, or should: pods hold some, or what it publishes is unreadable."""
+        not_shared = self.problem is not None and self.problem.reason is Reason.NOT_SHARED
+        return bool(self.cards or self.missing) or not not_shared
 
     def refusal(self, demand: Demand) -> Refusal | None:
         """Why the node cannot take the demand now; `None` if it can. A demand of no card always fits."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import ValidationError, field_validator
@@ -35,7 +36,7 @@ class Settings(BaseSettings):
         extra="ignore",
     )
 
-    kubeconfig: str | None = None
+    kubeconfig: Path | None = None
     """kubeconfig file; without it the pod's service account is used"""
     resource: str = DEFAULT_MEMORY_RESOURCE
     """extended resource that counts GPU memory; every other name derives from it"""

@@ -1,0 +1,127 @@
+"""HTTP: routes that decode, ask, and encode.
+
+kube-scheduler throws away the body of anything but a 200, so every refusal of filter and bind is a 200 with
+`Error`. No request changes anything but bind.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from extender import admission
+from extender.core import Extender
+from extender.inspect import Inspection, inspect
+from extender.verbs import filter_nodes, prioritize_nodes
+from extender.wire import BindingResult, FilterResult, decode_args, decode_binding
+from gpushare import __version__
+from gpushare.errors import GpuShareError
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/gpushare-scheduler"
+
+
+def create_app(extender: Extender) -> FastAPI:
+    """All routes over one extender."""
+    app = FastAPI(title="gpushare scheduler extender", version=__version__, docs_url=None, redoc_url=None)
+    _add_verbs(app, extender)
+    _add_reports(app, extender)
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> Response:
+        log.error("fault path=%s error=%r", request.url.path, error)
+        return PlainTextResponse(f"internal error: {error!r}", status_code=500)
+
+    return app
+
+
+def _add_verbs(app: FastAPI, extender: Extender) -> None:
+    @app.post(f"{PREFIX}/filter")
+    async def filter_(request: Request) -> Response:
+        """Which nodes have a card with room (kube-scheduler's `filterVerb`)."""
+        try:
+            args = decode_args(await request.body())
+            extender.check_ready()
+            result = filter_nodes(args, ledger=extender.ledger, policy=extender.policy)
+        except GpuShareError as error:
+            log.info("filter error=%r", str(error))
+            return _json(FilterResult(error=str(error)))
+        log.info(
+            "filter pod=%s fit=%d failed=%d unresolvable=%d",
+            args.pod.key,
+            len(args.names()) - len(result.failed_nodes) - len(result.failed_and_unresolvable_nodes),
+            len(result.failed_nodes),
+            len(result.failed_and_unresolvable_nodes),
+        )
+        return _json(result)
+
+    @app.post(f"{PREFIX}/prioritize")
+    async def prioritize(request: Request) -> Response:
+        """Which node suits best, 0 to 10 (kube-scheduler's `prioritizeVerb`)."""
+        try:
+            args = decode_args(await request.body())
+            extender.check_ready()
+            return _json(prioritize_nodes(args, ledger=extender.ledger, policy=extender.policy))
+        except GpuShareError as error:  # the answer has no place for an error: kube-scheduler logs the status
+            log.info("prioritize error=%r", str(error))
+            return JSONResponse({"error": str(error)}, status_code=400)
+
+    @app.post(f"{PREFIX}/bind")
+    async def bind(request: Request) -> Response:
+        """Give a pod its node and cards (kube-scheduler's `bindVerb`)."""
+        try:
+            args = decode_binding(await request.body())
+            extender.check_ready()
+            await extender.binder.bind(args)
+        except GpuShareError as error:
+            log.info("bind error=%r", str(error))
+            return _json(BindingResult(error=str(error)))
+        return _json(BindingResult())
+
+    @app.post("/admission/mutate")
+    async def mutate(request: Request) -> Response:
+        """Add the missing slots to a pod (AdmissionReview v1)."""
+        try:
+            return Response(admission.mutate(await request.body(), names=extender.names), media_type=_JSON)
+        except GpuShareError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+
+
+def _add_reports(app: FastAPI, extender: Extender) -> None:
+    @app.get(f"{PREFIX}/inspect")
+    async def inspect_all() -> Inspection:
+        """Every node that shares cards, its cards, and the pods on them."""
+        return inspect(extender.ledger) or Inspection(nodes=[])
+
+    @app.get(f"{PREFIX}/inspect/{{node}}", response_model=Inspection)
+    async def inspect_node(node: str) -> Inspection | Response:
+        """One node."""
+        found = inspect(extender.ledger, only=node)
+        return found or JSONResponse({"error": f"node {node!r} is not known"}, status_code=404)
+
+    @app.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """Whether the process answers at all."""
+        return "ok"
+
+    @app.get("/readyz", response_class=PlainTextResponse)
+    async def readyz() -> Response:
+        """Whether verbs are answered; the reason where not."""
+        problem = extender.problem
+        return PlainTextResponse(problem or "ok", status_code=503 if problem else 200)
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        """The program's version."""
+        return {"version": __version__}
+
+
+_JSON = "application/json"
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type=_JSON)

@@ -1,0 +1,29 @@
+"""`gpushare-extender`: the command."""
+
+from __future__ import annotations
+
+import sys
+
+import uvloop
+
+from extender.server import serve
+from extender.settings import ExtenderSettings
+from gpushare.errors import GpuShareError
+from kubeapi import logs
+from kubeapi.settings import load
+
+PROGRAM = "gpushare-extender"
+
+
+def main() -> None:
+    """Read the settings and serve; exit code 1 with a message when that cannot start."""
+    settings = load(ExtenderSettings, program=PROGRAM)
+    logs.configure(settings.log_level)
+    try:
+        uvloop.run(serve(settings))
+    except GpuShareError as error:
+        sys.exit(f"{PROGRAM}: {error}")
+
+
+if __name__ == "__main__":
+    main()

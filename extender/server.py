@@ -1,0 +1,63 @@
+"""The HTTP server process: one socket, one event loop."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from extender.app import create_app
+from extender.core import Extender
+from extender.settings import ExtenderSettings, split_address
+from gpushare.errors import GpuShareError
+from kubeapi.client import KubeApi
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE = 100
+"""Seconds an idle connection is kept. kube-scheduler keeps its own for 90 s (Go's default transport) and
+gets an EOF on one that we closed first."""
+
+
+class ListenError(GpuShareError):
+    """The address to listen on cannot be had."""
+
+
+def open_socket(address: str) -> socket.socket:
+    """Bind `HOST:PORT`; raises `ListenError` naming it."""
+    host, port = split_address(address)
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
+    except OSError as error:
+        raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+
+
+def http_server(app: FastAPI) -> uvicorn.Server:
+    """The server, configured for kube-scheduler's connections."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            loop="uvloop",
+            http="httptools",
+            lifespan="off",
+            timeout_keep_alive=KEEP_ALIVE,
+            access_log=False,
+            log_config=None,
+        )
+    )
+
+
+async def serve(settings: ExtenderSettings) -> None:
+    """Run until SIGTERM or SIGINT; raises `GpuShareError` when it cannot start."""
+    listener = open_socket(settings.listen)
+    path = settings.kubeconfig
+    async with await KubeApi.connect(path, user_agent="gpushare-extender") as api:
+        extender = Extender(api, names=settings.names, unit=settings.unit, policy=settings.policy)
+        async with extender.running():
+            host, port = listener.getsockname()[:2]
+            log.info("serving address=%s:%d api=%s policy=%s", host, port, api.host, settings.policy)
+            await http_server(create_app(extender)).serve(sockets=[listener])

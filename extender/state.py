@@ -1,0 +1,81 @@
+"""What the extender knows of the cluster: the ledger, and the pods that wait for a card.
+
+Two reflectors feed it. Everything here is owned by one event loop, and no method awaits: between choosing
+a card and reserving it nothing else can run.
+"""
+
+from __future__ import annotations
+
+from gpushare.demand import asks_for_memory
+from gpushare.ledger import Ledger
+from gpushare.names import Names
+from gpushare.objects import Node, Pod
+
+
+class ClusterState:
+    """The ledger and the waiting pods."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.waiting: dict[str, Pod] = {}
+        """Unbound pods that ask for the memory resource, by UID."""
+        self.pods = PodFeed(self)
+        self.nodes = NodeFeed(self)
+
+    @property
+    def names(self) -> Names:
+        return self.ledger.names
+
+
+class PodFeed:
+    """Where the pods' reflector writes (a `kubeapi.reflector.View`)."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._listed: set[str] = set()
+        self._since = 0
+
+    def begin(self) -> None:
+        self._listed = set()
+        self._since = self._state.ledger.mark()
+
+    def put(self, pod: Pod) -> None:
+        self._listed.add(pod.metadata.uid)
+        self._state.ledger.set_pod(pod)
+        unbound = not pod.node_name and not pod.is_terminal
+        if unbound and asks_for_memory(pod.spec, self._state.names):
+            self._state.waiting[pod.metadata.uid] = pod
+        else:
+            self._state.waiting.pop(pod.metadata.uid, None)
+
+    def end(self) -> None:
+        self._state.ledger.retain_pods(self._listed, since=self._since)
+        for uid in self._state.waiting.keys() - self._listed:
+            del self._state.waiting[uid]
+        self._listed = set()
+
+    def drop(self, pod: Pod) -> None:
+        self._state.ledger.remove_pod(pod.metadata.uid)
+        self._state.waiting.pop(pod.metadata.uid, None)
+
+
+class NodeFeed:
+    """Where the nodes' reflector writes (a `kubeapi.reflector.View`)."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._listed: set[str] = set()
+
+    def begin(self) -> None:
+        self._listed = set()
+
+    def put(self, node: Node) -> None:
+        self._listed.add(node.name)
+        self._state.ledger.set_node(node)
+
+    def end(self) -> None:
+        self._state.ledger.retain_nodes(self._listed)
+        self._listed = set()
+
+    def drop(self, node: Node) -> None:
+        self._state.ledger.remove_node(node.name)

@@ -1,0 +1,88 @@
+"""filter and prioritize: which nodes can take a pod, and which of them suits it best.
+
+Both read the ledger and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, node_name
+from gpushare.demand import Demand, demand_of
+from gpushare.ledger import Ledger
+from gpushare.placement import Policy, node_preference, policy_of, rank_scores
+
+
+def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> FilterResult:
+    """Sort the nodes asked about into those with room and those without, each with its reason.
+
+    The answer has the shape of the question. Raises `DemandError` or `PolicyError` for a pod that no
+    scheduler could place, and `WireError` for a node without a name.
+    """
+    demand = demand_of(args.pod.spec, ledger.names)
+    policy_of(args.pod.annotations, names=ledger.names, default=policy)  # a typo shows now, not at bind
+    names = args.names()
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    fitting = _sort(names, demand=demand, ledger=ledger, failed=failed, unresolvable=unresolvable)
+    return FilterResult(
+        nodes=_pick(args.nodes, fitting=fitting),
+        node_names=None if args.node_names is None else fitting,
+        failed_nodes=failed,
+        failed_and_unresolvable_nodes=unresolvable,
+    )
+
+
+def prioritize_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> list[HostPriority]:
+    """Score the nodes asked about from 0 to 10; exactly one gets 10 unless none has room.
+
+    Raises what `filter_nodes` raises.
+    """
+    names = args.names()
+    demand = demand_of(args.pod.spec, ledger.names)
+    wanted = policy_of(args.pod.annotations, names=ledger.names, default=policy)
+    scores = {} if demand is None else _score(names, demand=demand, ledger=ledger, policy=wanted)
+    return [HostPriority(host=name, score=scores.get(name, 0)) for name in names]
+
+
+def _sort(
+    names: Sequence[str],
+    *,
+    demand: Demand | None,
+    ledger: Ledger,
+    failed: dict[str, str],
+    unresolvable: dict[str, str],
+) -> list[str]:
+    if demand is None:
+        return list(names)
+    fitting = []
+    view = ledger.view
+    for name in names:
+        refusal = view(name).refusal(demand)
+        if refusal is None:
+            fitting.append(name)
+        elif refusal.unresolvable:
+            unresolvable[name] = str(refusal)
+        else:
+            failed[name] = str(refusal)
+    return fitting
+
+
+def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
+    if nodes is None:
+        return None
+    chosen = set(fitting)
+    return NodeList(
+        items=[raw for raw in nodes.items or () if node_name(raw) in chosen], metadata=nodes.metadata
+    )
+
+
+def _score(names: Sequence[str], *, demand: Demand, ledger: Ledger, policy: Policy) -> dict[str, int]:
+    preferences = []
+    for name in set(names):
+        view = ledger.view(name)
+        if view.refusal(demand) is None:
+            preference = node_preference(demand, rooms=view.rooms, policy=policy, name=name)
+            if preference is not None:
+                preferences.append(preference)
+    return rank_scores([name for *_, name in sorted(preferences)])

@@ -123,10 +123,9 @@ class Kubelet:
         self._save()
 
     def _ended(self, plugin: PluginEndpoint) -> None:
-        if self._endpoints.get(plugin.resource) is plugin:
-            del self._endpoints[plugin.resource]
-            self.devices.disconnect(plugin.resource)
-            self._expire_later(plugin.resource)
+        del self._endpoints[plugin.resource]
+        self.devices.disconnect(plugin.resource)
+        self._expire_later(plugin.resource)
 
     def _expire_later(self, resource: str) -> None:
         def expire() -> None:

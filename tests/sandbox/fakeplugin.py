@@ -33,6 +33,7 @@ class FakePlugin(v1beta1_grpc.DevicePluginServicer):
         self._devices = dict.fromkeys(ids, "Healthy")
         self._changed = asyncio.Condition()
         self._is_ended = False
+        self.stream_closed = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
     async def serve(self) -> None:
@@ -80,12 +81,18 @@ class FakePlugin(v1beta1_grpc.DevicePluginServicer):
         request: v1beta1.Empty,
         context: grpc.aio.ServicerContext[v1beta1.Empty, v1beta1.ListAndWatchResponse],
     ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
-        while not self._is_ended:
-            async with self._changed:
-                devices = [v1beta1.Device(ID=device, health=state) for device, state in self._devices.items()]
-            yield v1beta1.ListAndWatchResponse(devices=devices)
-            async with self._changed:
-                await self._changed.wait()
+        self.stream_closed.clear()
+        try:
+            while not self._is_ended:
+                async with self._changed:
+                    devices = [
+                        v1beta1.Device(ID=device, health=state) for device, state in self._devices.items()
+                    ]
+                yield v1beta1.ListAndWatchResponse(devices=devices)
+                async with self._changed:
+                    await self._changed.wait()
+        finally:
+            self.stream_closed.set()
 
     async def GetPreferredAllocation(
         self,

@@ -261,7 +261,8 @@ async def test_registering_again_replaces_the_endpoint(kubelet: Kubelet, plugins
         kubelet=kubelet,
         plugins=plugins,
     )
-    await old.stop()
+    async with asyncio.timeout(5):
+        await old.stream_closed.wait()
     await kubelet.admit(pod("p", main=2))
     assert kubelet.counts()[RESOURCE] == Count(capacity=2, allocatable=2)
 
@@ -347,6 +348,28 @@ async def test_a_held_allocate_waits_until_released(kubelet: Kubelet, plugins: l
     assert [call.pod for call in kubelet.journal.calls("Allocate")] == ["default/b", "default/a"]
     one, two = (call.device_ids for call in kubelet.journal.calls("Allocate"))
     assert one != two
+
+
+async def test_a_device_in_flight_goes_out_twice_when_pod_resources_is_listed_meanwhile(
+    kubelet: Kubelet, plugins: list[FakePlugin]
+) -> None:
+    await registered(FakePlugin(folder=kubelet.plugin_folder, ids=["only"]), kubelet=kubelet, plugins=plugins)
+    hold = kubelet.before_allocate = Hold(pod="default/a")
+    first = asyncio.create_task(kubelet.admit(pod("a", main=1)))
+    await hold.reached.wait()
+    with pytest.raises(AdmissionRefused, match="unavailable"):
+        await kubelet.admit(pod("b", main=1))
+    hold.release()
+    await first
+    kubelet.forget(pod("a", main=1))
+
+    hold = kubelet.before_allocate = Hold(pod="default/a")
+    first = asyncio.create_task(kubelet.admit(pod("a", main=1)))
+    await hold.reached.wait()
+    await pod_resources(kubelet)
+    await kubelet.admit(pod("b", main=1))
+    hold.release()
+    await first
 
 
 async def test_sockets_are_wiped_at_start_and_other_files_are_not(folder: Path) -> None:

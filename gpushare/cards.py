@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from gpushare.demand import MOST_CARDS
 from gpushare.errors import CardsError, QuantityError
 from gpushare.names import Names
 from gpushare.objects import Node
@@ -111,10 +112,7 @@ def cards_of(node: Node, *, names: Names, unit: str) -> NodeCards | None:
         raise CardsError(f"node capacity is unreadable: {error}") from error
     if count == 0 or total < count:
         return None
-    if count > _MOST_CARDS:
+    if count > MOST_CARDS:
         raise CardsError(f"node capacity is unreadable: {count} cards on one node")
     cards = tuple(Card(index=index, uuid="", memory=total // count) for index in range(count))
     return NodeCards(unit=unit, slots=UNLIMITED_SLOTS, cards=cards)
-
-
-_MOST_CARDS = 1024  # far above any node (16 GPUs × 7 MIG instances); a typo must not make a million cards

@@ -16,6 +16,10 @@ from gpushare.names import Names
 from gpushare.objects import Container, PodSpec
 from gpushare.quantities import parse_units
 
+MOST_CARDS = 256
+"""Cards of one node at most, far above any (16 GPUs × 7 MIG instances): the bound that keeps a typo, or a
+hostile pod, from making millions of shares."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
@@ -98,7 +102,7 @@ def demand_of(spec: PodSpec, names: Names) -> Demand | None:
     """Return what a pod needs per card, or `None` if no container names the memory resource.
 
     Raises `DemandError` for quantities that are not whole, memory that does not divide evenly over its
-    slots, and slots without memory.
+    slots, slots without memory, and more slots than any node has cards.
     """
     if not asks_for_memory(spec, names):
         return None
@@ -154,6 +158,8 @@ def _container_demand(container: Container, names: Names) -> ContainerDemand | N
         raise DemandError(container.name, f"asks for {names.slot} without {names.memory}")
     if not slots:
         raise DemandError(container.name, f"asks for {names.memory} with {names.slot}: 0")
+    if slots > MOST_CARDS:
+        raise DemandError(container.name, f"asks for {names.slot}: {slots}, more cards than any node has")
     if slots > memory or memory % slots:
         raise DemandError(
             container.name, f"{names.memory}: {memory} does not divide evenly over {names.slot}: {slots}"

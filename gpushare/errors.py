@@ -47,7 +47,7 @@ class DemandError(GpuShareError):
     def __init__(self, container: str, problem: str) -> None:
         self.container = container
         self.problem = problem
-        super().__init__(f"container {container!r}: {problem}")
+        super().__init__(f"container {quoted(container)}: {problem}")
 
 
 class PolicyError(GpuShareError):

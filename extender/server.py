@@ -12,6 +12,7 @@ from extender.app import create_app
 from extender.core import Extender
 from extender.settings import ExtenderSettings, split_address
 from gpushare.errors import GpuShareError
+from gpushare.placement import Policy
 from kubeapi.client import KubeApi
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ async def serve(settings: ExtenderSettings) -> None:
     listener = open_socket(settings.listen)
     path = settings.kubeconfig
     async with await KubeApi.connect(path, user_agent="gpushare-extender") as api:
-        extender = Extender(api, names=settings.names, unit=settings.unit, policy=settings.policy)
+        extender = Extender(api, names=settings.names, unit=settings.unit, policy=Policy(settings.policy))
         async with extender.running():
             host, port = listener.getsockname()[:2]
             log.info("serving address=%s:%d api=%s policy=%s", host, port, api.host, settings.policy)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import field_validator
 
-from gpushare.placement import Policy
 from kubeapi.settings import Settings
 
 
@@ -13,7 +14,7 @@ class ExtenderSettings(Settings):
 
     listen: str = "127.0.0.1:39999"
     """HOST:PORT to serve on"""
-    policy: Policy = Policy.BINPACK
+    policy: Literal["binpack", "spread"] = "binpack"
     """which of the fitting cards a pod gets: the one with the least left, or the most"""
 
     @field_validator("listen")

@@ -5,12 +5,14 @@ Both read the ledger and change nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, node_name
 from gpushare.demand import Demand, demand_of
 from gpushare.ledger import Ledger
 from gpushare.placement import Policy, node_preference, policy_of, rank_scores
+from gpushare.views import NO_ROOM
 
 
 def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> FilterResult:
@@ -55,17 +57,29 @@ def _sort(
 ) -> list[str]:
     if demand is None:
         return list(names)
+    if len(demand.cards) == 1:
+        memory, slots = demand.cards[0].memory, demand.cards[0].slots
+    else:
+        memory = slots = _NO_SHORT_CUT
     fitting = []
-    view = ledger.view
-    for name in names:
-        refusal = view(name).refusal(demand)
+    for name, view in zip(names, ledger.views(names), strict=True):
+        if memory <= view.free_memory and slots <= view.free_slots:
+            fitting.append(name)  # what `refusal` would say, without the call: 5,000 nodes a filter
+            continue
+        refusal = view.refusal(demand)
         if refusal is None:
             fitting.append(name)
+        elif refusal is NO_ROOM:
+            failed[name] = _NO_ROOM_TEXT
         elif refusal.unresolvable:
             unresolvable[name] = str(refusal)
         else:
             failed[name] = str(refusal)
     return fitting
+
+
+_NO_SHORT_CUT = sys.maxsize
+_NO_ROOM_TEXT = str(NO_ROOM)
 
 
 def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
@@ -79,10 +93,9 @@ def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
 
 def _score(names: Sequence[str], *, demand: Demand, ledger: Ledger, policy: Policy) -> dict[str, int]:
     preferences = []
-    for name in set(names):
-        view = ledger.view(name)
+    for view in ledger.views(set(names)):
         if view.refusal(demand) is None:
-            preference = node_preference(demand, rooms=view.rooms, policy=policy, name=name)
+            preference = node_preference(demand, preferred=view.rooms[policy], policy=policy, name=view.name)
             if preference is not None:
                 preferences.append(preference)
     return rank_scores([name for *_, name in sorted(preferences)])

@@ -11,7 +11,7 @@ it uses. What an unbound pod claims about itself is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from gpushare.allocation import Allocation, CardRef
@@ -33,8 +33,6 @@ class _NodeRecord:
     cards: NodeCards | None = None
     problem: Refusal | None = None
     claims: dict[str, Claim] = field(default_factory=dict)
-    view: NodeView | None = None
-    """Computed when asked for, dropped on every change."""
 
 
 class Ledger:
@@ -47,6 +45,7 @@ class Ledger:
         self.reserve = Share(memory=reserve)
         self._nodes: dict[str, _NodeRecord] = {}
         self._node_of: dict[str, str] = {}
+        self._views: dict[str, NodeView] = {}  # computed when asked for, dropped on every change
         self._sequence = 0
 
     # What the API server says -------------------------------------------------------------------
@@ -56,14 +55,16 @@ class Ledger:
         cards, problem = self._judge_node(node)
         record = self._nodes.setdefault(node.name, _NodeRecord())
         if (record.known, record.cards, record.problem) != (True, cards, problem):
-            record.known, record.cards, record.problem, record.view = True, cards, problem, None
+            record.known, record.cards, record.problem = True, cards, problem
+            self._views.pop(node.name, None)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; the bookings of pods that still name it stay until they go themselves."""
         record = self._nodes.get(name)
         if record is None:
             return
-        record.known, record.cards, record.problem, record.view = False, None, None, None
+        record.known, record.cards, record.problem = False, None, None
+        self._views.pop(name, None)
         self._drop_if_empty(name)
 
     def retain_nodes(self, names: Set[str]) -> None:
@@ -87,9 +88,8 @@ class Ledger:
         node = self._node_of.pop(uid, None)
         if node is None:
             return
-        record = self._nodes[node]
-        del record.claims[uid]
-        record.view = None
+        del self._nodes[node].claims[uid]
+        self._views.pop(node, None)
         self._drop_if_empty(node)
 
     def retain_pods(self, uids: Set[str], *, since: int) -> None:
@@ -120,7 +120,7 @@ class Ledger:
             raise ValueError(f"pod {pod} ({pod.uid}) already holds cards on {self._node_of[pod.uid]}")
         view = self.view(node)
         refusal = view.refusal(demand)
-        chosen = None if refusal else choose_cards(demand, rooms=view.rooms, policy=policy)
+        chosen = None if refusal else choose_cards(demand, preferred=view.rooms[policy])
         if refusal or chosen is None:
             raise NoRoomError(
                 node=node,
@@ -158,12 +158,18 @@ class Ledger:
 
     def view(self, name: str) -> NodeView:
         """A node as it stands; unknown nodes have a view that refuses everything."""
-        record = self._nodes.get(name)
-        if record is None:
-            return NodeView.unknown(name)
-        if record.view is None:
-            record.view = self._compute_view(name, record)
-        return record.view
+        view = self._views.get(name)
+        if view is None:
+            record = self._nodes.get(name)
+            if record is None:
+                return NodeView.unknown(name)
+            view = self._views[name] = self._compute_view(name, record)
+        return view
+
+    def views(self, names: Iterable[str]) -> Iterator[NodeView]:
+        """The views of many nodes, in order."""
+        cached = self._views
+        return (cached.get(name) or self.view(name) for name in names)
 
     def known_nodes(self) -> list[str]:
         """Names of the nodes the API server has shown, sorted."""
@@ -211,7 +217,7 @@ class Ledger:
         record = self._nodes.setdefault(claim.node, _NodeRecord())
         if record.claims.get(uid) != claim:
             record.claims[uid] = claim
-            record.view = None
+            self._views.pop(claim.node, None)
         self._node_of[uid] = claim.node
 
     def _drop_if_empty(self, name: str) -> None:

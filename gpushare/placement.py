@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,38 +40,43 @@ class CardRoom:
     free: Share
 
 
-def choose_cards(demand: Demand, *, rooms: Sequence[CardRoom], policy: Policy) -> tuple[CardRoom, ...] | None:
+def in_order(rooms: Iterable[CardRoom], *, policy: Policy) -> tuple[CardRoom, ...]:
+    """Return the cards in the policy's order of preference, equal ones by index."""
+    sign = 1 if policy is Policy.BINPACK else -1
+    return tuple(sorted(rooms, key=lambda room: (sign * room.free.memory, room.index)))
+
+
+def choose_cards(demand: Demand, *, preferred: Sequence[CardRoom]) -> tuple[CardRoom, ...] | None:
     """Return one card per position of the demand, all different, or `None` if the demand does not fit.
 
-    Positions are served from the first, which needs the most in every dimension (a container sees the
-    first s cards). So every card that fits a position also fits all later ones, and no choice made
-    early can leave a later position without a card. Equal cards are taken in index order.
+    `preferred` are the cards `in_order`: each position takes the first that fits. Positions are served
+    from the first, which needs the most in every dimension (a container sees the first s cards). So every
+    card that fits a position also fits all later ones, and no choice made early can leave a later
+    position without a card.
     """
-    left = sorted(rooms, key=lambda room: _preference(room, policy=policy))
     chosen: list[CardRoom] = []
     for share in demand.cards:
-        room = next((room for room in left if share.fits(room.free)), None)
+        room = next((room for room in preferred if room not in chosen and share.fits(room.free)), None)
         if room is None:
             return None
         chosen.append(room)
-        left.remove(room)
     return tuple(chosen)
 
 
 def node_preference(
-    demand: Demand, *, rooms: Sequence[CardRoom], policy: Policy, name: str
+    demand: Demand, *, preferred: Sequence[CardRoom], policy: Policy, name: str
 ) -> tuple[int, int, str] | None:
     """Return a sort key by which the best node for the demand comes first, `None` where it does not fit.
 
     First what stays free on the cards that the pod would get, then what stays free on the whole node,
     then the name: a fixed order, since kube-scheduler breaks ties at random.
     """
-    chosen = choose_cards(demand, rooms=rooms, policy=policy)
+    chosen = choose_cards(demand, preferred=preferred)
     if chosen is None:
         return None
-    on_cards = sum(room.free.memory for room in chosen)
-    on_node = sum(room.free.memory for room in rooms)
     sign = 1 if policy is Policy.BINPACK else -1
+    on_cards = sum([room.free.memory for room in chosen])
+    on_node = sum([room.free.memory for room in preferred])
     return sign * on_cards, sign * on_node, name
 
 
@@ -82,7 +87,3 @@ def rank_scores(ranked: Sequence[str], *, highest: int = 10) -> dict[str, int]:
         name: highest if rank == 0 else highest - 1 - (rank - 1) * highest // others
         for rank, name in enumerate(ranked)
     }
-
-
-def _preference(room: CardRoom, *, policy: Policy) -> tuple[int, int]:
-    return room.free.memory if policy is Policy.BINPACK else -room.free.memory, room.index

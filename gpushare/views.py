@@ -6,12 +6,13 @@ reports (filter, prioritize, bind, inspect) reads these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from gpushare.bookings import Booking
 from gpushare.cards import Card
 from gpushare.demand import NOTHING, Demand, Share
-from gpushare.placement import CardRoom, Policy, choose_cards
+from gpushare.placement import CardRoom, Policy, choose_cards, in_order
 from gpushare.refusals import Reason, Refusal
 
 
@@ -62,12 +63,14 @@ class NodeView:
     """What is held of cards that the node no longer lists."""
     problem: Refusal | None
     """What shuts the node for every new pod."""
-    rooms: tuple[CardRoom, ...]
-    """The healthy cards and what is left of each."""
-    most_free: Share
-    """What is left of the card with the most memory left: decides most demands at once."""
-    largest: Share
-    """The largest healthy card, as if it were empty."""
+    rooms: Mapping[Policy, tuple[CardRoom, ...]]
+    """What is left of the healthy cards, in each policy's order of preference."""
+    free_memory: int
+    """Units left of the card with the most left; with `free_slots` it decides most demands at once."""
+    free_slots: int
+    """Slots left of that same card."""
+    largest_memory: int
+    """Units of the largest healthy card, as if it were empty."""
 
     @classmethod
     def of(
@@ -80,9 +83,13 @@ class NodeView:
         missing: tuple[Holding, ...] = (),
         problem: Refusal | None = None,
     ) -> NodeView:
+        """Compute the view. A node with a problem has nothing to give, whatever its cards have left."""
         if not known:
             problem = Refusal(reason=Reason.UNKNOWN_NODE)
-        healthy = [view for view in cards if view.card.healthy]
+        healthy = [] if problem else [view for view in cards if view.card.healthy]
+        left = [CardRoom(index=view.card.index, free=view.free) for view in healthy]
+        rooms = {policy: in_order(left, policy=policy) for policy in Policy}
+        most = rooms[Policy.SPREAD][0].free if left else NOTHING
         return cls(
             name=name,
             known=known,
@@ -90,9 +97,10 @@ class NodeView:
             cards=cards,
             missing=missing,
             problem=problem,
-            rooms=tuple(CardRoom(index=view.card.index, free=view.free) for view in healthy),
-            most_free=max((view.free for view in healthy), key=_memory, default=NOTHING),
-            largest=max((view.usable for view in healthy), key=_memory, default=NOTHING),
+            rooms=rooms,
+            free_memory=most.memory,
+            free_slots=most.slots,
+            largest_memory=max((view.usable.memory for view in healthy), default=0),
         )
 
     @classmethod
@@ -114,43 +122,29 @@ class NodeView:
             return self.problem
         if len(demand.cards) == 1:
             share = demand.cards[0]
-            if share.memory <= self.most_free.memory:
-                if share.slots <= self.most_free.slots:
+            if share.memory <= self.free_memory:
+                if share.slots <= self.free_slots:
                     return None
-            elif share.memory <= self.largest.memory:
-                return _NO_ROOM
-        if choose_cards(demand, rooms=self.rooms, policy=Policy.BINPACK) is not None:
+            elif share.memory <= self.largest_memory:
+                return NO_ROOM
+        if choose_cards(demand, preferred=self.rooms[Policy.SPREAD]) is not None:
             return None
         return self._explain(demand)
 
     def _explain(self, demand: Demand) -> Refusal:
         single = len(demand.cards) == 1
-        if not self._would_hold(demand, healthy_only=False):
+        whole = [CardRoom(index=view.card.index, free=view.usable) for view in self.cards]
+        if choose_cards(demand, preferred=whole) is None:
             reason = Reason.TOO_LARGE if single else Reason.MORE_CARDS_THAN_NODE
             return Refusal(reason=reason, unresolvable=True)
-        if not self._would_hold(demand, healthy_only=True):
+        healthy = [room for room, view in zip(whole, self.cards, strict=True) if view.card.healthy]
+        if choose_cards(demand, preferred=healthy) is None:
             return Refusal(reason=Reason.UNHEALTHY, unresolvable=True)
-        if self._fits_but_for_slots(demand):
+        memory_only = replace(demand, cards=tuple(Share(memory=share.memory) for share in demand.cards))
+        if choose_cards(memory_only, preferred=self.rooms[Policy.SPREAD]) is not None:
             return Refusal(reason=Reason.NO_SLOT)
-        return Refusal(reason=Reason.NO_ROOM if single else Reason.TOO_FEW_CARDS)
-
-    def _would_hold(self, demand: Demand, *, healthy_only: bool) -> bool:
-        empty = [
-            CardRoom(index=view.card.index, free=view.usable)
-            for view in self.cards
-            if view.card.healthy or not healthy_only
-        ]
-        return choose_cards(demand, rooms=empty, policy=Policy.BINPACK) is not None
-
-    def _fits_but_for_slots(self, demand: Demand) -> bool:
-        by_memory = Demand(
-            cards=tuple(Share(memory=share.memory) for share in demand.cards), containers=demand.containers
-        )
-        return choose_cards(by_memory, rooms=self.rooms, policy=Policy.BINPACK) is not None
+        return NO_ROOM if single else Refusal(reason=Reason.TOO_FEW_CARDS)
 
 
-_NO_ROOM = Refusal(reason=Reason.NO_ROOM)
-
-
-def _memory(share: Share) -> int:
-    return share.memory
+NO_ROOM = Refusal(reason=Reason.NO_ROOM)
+"""The commonest refusal, made once: a busy cluster answers it thousands of times a second."""

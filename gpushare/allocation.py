@@ -15,8 +15,9 @@ import msgspec
 
 from gpushare.cards import Card
 from gpushare.demand import Demand
-from gpushare.errors import AllocationError
+from gpushare.errors import AllocationError, quoted
 from gpushare.names import Names
+from gpushare.objects import UNDECODABLE
 
 
 class CardRef(msgspec.Struct, frozen=True, order=True):
@@ -97,12 +98,12 @@ def decode_allocation(
     if indices is None and text is None:
         raise AllocationError("has no card allocation")
     if indices is None or not _INDICES.fullmatch(indices):
-        raise AllocationError(f"has an unreadable card allocation: {names.index} is {indices!r}")
+        raise AllocationError(f"has an unreadable card allocation: {names.index} is {quoted(indices)}")
     cards = tuple(CardRef(int(index)) for index in indices.split(","))
     if text is not None:
         written = _decode(text, names=names)
         if written.node != node:
-            raise AllocationError(f"has a card allocation made for node {written.node!r}")
+            raise AllocationError(f"has a card allocation made for node {quoted(written.node)}")
         if [card.index for card in written.cards] != [card.index for card in cards]:
             raise AllocationError(
                 f"has an unreadable card allocation: {names.index} and {names.allocation} differ"
@@ -119,7 +120,7 @@ def decode_allocation(
 def _decode(text: str, *, names: Names) -> _Written:
     try:
         return _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except UNDECODABLE as error:
         raise AllocationError(f"has an unreadable card allocation: {names.allocation}: {error}") from error
 
 

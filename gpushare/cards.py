@@ -14,9 +14,9 @@ from typing import Annotated
 import msgspec
 
 from gpushare.demand import MOST_CARDS
-from gpushare.errors import CardsError, QuantityError
+from gpushare.errors import CardsError, QuantityError, quoted
 from gpushare.names import Names
-from gpushare.objects import Node
+from gpushare.objects import UNDECODABLE, Node
 from gpushare.quantities import parse_units
 
 UNITS = {"MiB": 2**20, "GiB": 2**30}
@@ -25,14 +25,14 @@ UNITS = {"MiB": 2**20, "GiB": 2**30}
 UNLIMITED_SLOTS = 2**31 - 1
 """Slots of a card on a node whose device plugin announces none: never the limit."""
 
-_NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+_Index = Annotated[int, msgspec.Meta(ge=0, le=9999)]  # what an allocation can name: `gpushare.allocation`
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A GPU or a MIG instance. `memory` is in units, less what the driver keeps for itself."""
 
-    index: _NonNegative
+    index: _Index
     """NVML's order, which is PCI bus order; stable while no card appears or goes."""
     uuid: str
     """NVML's UUID; empty on nodes of the classic device plugin, which does not publish it."""
@@ -74,11 +74,11 @@ def decode_cards(text: str) -> NodeCards:
     """
     try:
         node_cards = _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except UNDECODABLE as error:
         raise CardsError(f"cards are unreadable: {error}") from error
     check_cards(node_cards.cards)
     if node_cards.unit not in UNITS:
-        raise CardsError(f"cards are unreadable: unknown unit {node_cards.unit!r}, expected MiB or GiB")
+        raise CardsError(f"cards are unreadable: unknown unit {quoted(node_cards.unit)}, expected MiB or GiB")
     if any(not card.uuid for card in node_cards.cards):
         raise CardsError("cards are unreadable: a card has an empty UUID")
     return node_cards

@@ -12,6 +12,10 @@ import msgspec
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
+UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What msgspec raises for foreign text: half surrogates, and brackets nested deeper than Python's stack, are
+not among its own errors, and anybody may put them into an annotation."""
+
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""

@@ -76,8 +76,10 @@ def check_version(kind: Kind, record: Record, *, uid: str, version: str) -> None
         raise Conflict.modified(kind, name=record.name)
 
 
+def random_suffix() -> str:
+    """The part of a generated name that Kubernetes makes up."""
+    return "".join(secrets.choice(_NAME_ALPHABET) for _ in range(_RANDOM_LENGTH))
+
+
 def _generated_name(base: str) -> str:
-    if not base:
-        return ""
-    random_part = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(_RANDOM_LENGTH))
-    return base[:_GENERATED_BASE_MAX] + random_part
+    return base[:_GENERATED_BASE_MAX] + random_suffix() if base else ""

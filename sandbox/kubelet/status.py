@@ -115,12 +115,14 @@ class PodReports:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            is_behind = False
             for uid, report in list(self._reports.items()):
                 if not await self._write(report):
-                    self._wake.set()
+                    is_behind = True
                 elif self._reports.get(uid) is report:
                     del self._reports[uid]
-            if self._wake.is_set() and self._reports:
+            if is_behind:
+                self._wake.set()
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()

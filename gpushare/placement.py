@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpushare.demand import Demand, Share
-from gpushare.errors import PolicyError
+from gpushare.errors import PolicyError, quoted
 from gpushare.names import Names
 
 
@@ -29,7 +29,7 @@ def policy_of(annotations: Mapping[str, str], *, names: Names, default: Policy) 
         return Policy(wanted)
     except ValueError as error:
         known = " or ".join(Policy)
-        raise PolicyError(f"annotation {names.policy}: {wanted!r} is not {known}") from error
+        raise PolicyError(f"annotation {names.policy}: {quoted(wanted)} is not {known}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     NO_SLOT = "GPU cards with enough memory left have no slot left"
     TOO_LARGE = "GPU memory request is larger than any card of the node"
     MORE_CARDS_THAN_NODE = "request needs more or larger GPU cards than the node has"
+    TOO_FEW_SLOTS = "pod has more containers on one GPU card than a card of the node has slots"
     NOT_SHARED = "node shares no GPU cards"
     UNHEALTHY = "GPU cards large enough are not healthy"
     UNIT_MISMATCH = "node counts GPU memory in another unit than the scheduler"

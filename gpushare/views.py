@@ -71,6 +71,8 @@ class NodeView:
     """Slots left of that same card."""
     largest_memory: int
     """Units of the largest healthy card, as if it were empty."""
+    largest_slots: int
+    """Slots of a healthy card, as if it were empty: all cards of a node have as many."""
 
     @classmethod
     def of(
@@ -101,6 +103,7 @@ class NodeView:
             free_memory=most.memory,
             free_slots=most.slots,
             largest_memory=max((view.usable.memory for view in healthy), default=0),
+            largest_slots=max((view.usable.slots for view in healthy), default=0),
         )
 
     @classmethod
@@ -125,7 +128,7 @@ class NodeView:
             if share.memory <= self.free_memory:
                 if share.slots <= self.free_slots:
                     return None
-            elif share.memory <= self.largest_memory:
+            elif share.memory <= self.largest_memory and share.slots <= self.largest_slots:
                 return NO_ROOM
         if choose_cards(demand, preferred=self.rooms[Policy.SPREAD]) is not None:
             return None
@@ -133,14 +136,16 @@ class NodeView:
 
     def _explain(self, demand: Demand) -> Refusal:
         single = len(demand.cards) == 1
+        memory_only = replace(demand, cards=tuple(Share(memory=share.memory) for share in demand.cards))
         whole = [CardRoom(index=view.card.index, free=view.usable) for view in self.cards]
-        if choose_cards(demand, preferred=whole) is None:
+        if choose_cards(memory_only, preferred=whole) is None:
             reason = Reason.TOO_LARGE if single else Reason.MORE_CARDS_THAN_NODE
             return Refusal(reason=reason, unresolvable=True)
+        if choose_cards(demand, preferred=whole) is None:
+            return Refusal(reason=Reason.TOO_FEW_SLOTS, unresolvable=True)
         healthy = [room for room, view in zip(whole, self.cards, strict=True) if view.card.healthy]
         if choose_cards(demand, preferred=healthy) is None:
             return Refusal(reason=Reason.UNHEALTHY, unresolvable=True)
-        memory_only = replace(demand, cards=tuple(Share(memory=share.memory) for share in demand.cards))
         if choose_cards(memory_only, preferred=self.rooms[Policy.SPREAD]) is not None:
             return Refusal(reason=Reason.NO_SLOT)
         return NO_ROOM if single else Refusal(reason=Reason.TOO_FEW_CARDS)

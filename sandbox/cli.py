@@ -5,11 +5,21 @@ Each sub-command imports its module when it runs, so that none pays for the othe
 
 import argparse
 import asyncio
+import importlib
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 _PORT_MAX = 65535
+
+# Command → its module, with `add_arguments` and the coroutine function `run_<command>`, and its help.
+_MODULES = {
+    "node": ("sandbox.kubelet.run", "run one node: a kubelet stand-in on real unix sockets"),
+    "scheduler": ("sandbox.scheduler.run", "run the kube-scheduler stand-in against an extender"),
+    "demo": ("sandbox.demo.run", "start a whole cluster on this machine and watch pods arrive on cards"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpushare-sandbox", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_api(commands)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for command, (module, summary) in _MODULES.items():
+        _add_module(commands, command, module=module, summary=summary, is_chosen=command in arguments[:1])
     options = parser.parse_args(arguments)
     return int(options.run(options))
 
@@ -36,6 +49,37 @@ def _add_api(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--mutating-webhook", metavar="URL", help="called for every new pod; may patch it")
     parser.add_argument("--validating-webhook", metavar="URL", help="called for every new pod; may refuse it")
     parser.set_defaults(run=_run_api)
+
+
+def _add_module(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    command: str,
+    *,
+    module: str,
+    summary: str,
+    is_chosen: bool,
+) -> None:
+    parser = commands.add_parser(command, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    if not is_chosen:
+        return
+    room = importlib.import_module(module)
+    room.add_arguments(parser)
+    run = getattr(room, f"run_{command}")
+    parser.set_defaults(run=lambda options: _run_module(run, options))
+
+
+def _run_module(
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, int | None]], options: argparse.Namespace
+) -> int:
+    from gpushare.errors import GpuShareError
+    from kubeapi import logs
+
+    logs.configure("info")
+    try:
+        return asyncio.run(run(options)) or 0
+    except (GpuShareError, OSError, ValueError) as error:
+        print(f"gpushare-sandbox {options.command}: {error}", file=sys.stderr)
+        return 1
 
 
 def address(text: str) -> tuple[str, int]:

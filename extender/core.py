@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from extender.binder import Binder
 from extender.state import ClusterState
@@ -31,12 +31,17 @@ class Extender:
         self.names = names
         self.policy = policy
         self.ledger = Ledger(names=names, unit=unit)
-        state = ClusterState(self.ledger)
+        self._state = state = ClusterState(self.ledger)
         self.binder = Binder(api=api, state=state, policy=policy)
         self._nodes = Reflector(api, "/api/v1/nodes", kind=Node, view=state.nodes)
         self._pods = Reflector(
             api, "/api/v1/pods", kind=Pod, view=state.pods, selectors={"fieldSelector": LIVE_PODS}
         )
+
+    @property
+    def waiting(self) -> Mapping[str, Pod]:
+        """Unbound pods that ask for the memory resource, by UID."""
+        return self._state.waiting
 
     @property
     def problem(self) -> str | None:

@@ -29,12 +29,18 @@ class ListenError(GpuShareError):
 def open_socket(address: str) -> socket.socket:
     """Bind `HOST:PORT`; raises `ListenError` naming it."""
     host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named: asyncio sets TCP_NODELAY on accepted connections only where it is, and without
+    # it every answer waits 40 ms for the peer's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
-        )
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
     except OSError as error:
+        listener.close()
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+    return listener
 
 
 def http_server(app: FastAPI) -> uvicorn.Server:

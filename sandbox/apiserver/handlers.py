@@ -69,10 +69,10 @@ class Handlers:
 
     async def answer(self, request: Request, caller: Caller) -> Answer | Watch:
         """Carry out a request; raises ApiError."""
-        _check_accepted(request)
         target = find_target(method=request.method, path=request.path)
         if target is None:
             return _answer_fixed(request)
+        _check_accepted(request)
         if request.method == "GET":
             if request.flag("watch"):
                 return self._watch(request, target, caller)
@@ -206,10 +206,7 @@ def _answer_fixed(request: Request) -> Answer:
 
 def _check_accepted(request: Request) -> None:
     accepted = request.headers.get("accept", "*/*")
-    if (
-        not any(media in accepted for media in (JSON, "*/*", "application/*"))
-        and request.path not in HEALTH_PATHS
-    ):
+    if not any(media in accepted for media in (JSON, "*/*", "application/*")):
         raise NotAcceptable
 
 

@@ -41,6 +41,9 @@ MERGED_SETS = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values whose ``patchStrategy`` is merge."""
 
 
+_LIST_DIRECTIVES = ("$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/")
+
+
 def merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7396: objects merge, null removes, anything else replaces."""
     if not isinstance(patch, dict):
@@ -61,6 +64,9 @@ def strategic_merge_patch(target: Any, patch: Manifest) -> Manifest:
         raise BadRequest(f"Unknown patch type: {directive}")
     if directive == "delete":
         return {}
+    for name, value in patch.items():
+        if name.startswith(_LIST_DIRECTIVES) and not isinstance(value, list):
+            raise BadRequest(f"{name} is not a list")
     merged = dict(target) if isinstance(target, dict) and directive != "replace" else {}
     retained = patch.get("$retainKeys")
     if retained is not None:
@@ -68,7 +74,7 @@ def strategic_merge_patch(target: Any, patch: Manifest) -> Manifest:
     for name, value in patch.items():
         if name.startswith("$deleteFromPrimitiveList/"):
             field = name.partition("/")[2]
-            merged[field] = [item for item in merged.get(field) or [] if item not in value]
+            merged[field] = [item for item in _as_list(merged.get(field)) if item not in value]
         elif name.startswith("$setElementOrder/") or name in ("$patch", "$retainKeys"):
             continue  # order is restored below, once the list has been merged
         elif value is None:
@@ -76,7 +82,7 @@ def strategic_merge_patch(target: Any, patch: Manifest) -> Manifest:
         elif isinstance(value, dict):
             merged[name] = strategic_merge_patch(merged.get(name), value)
         elif isinstance(value, list):
-            merged[name] = _merge_list(name, merged.get(name) or [], value)
+            merged[name] = _merge_list(name, _as_list(merged.get(name)), value)
         else:
             merged[name] = value
     for name, order in patch.items():
@@ -90,7 +96,7 @@ def _merge_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
     if field in MERGED_SETS:
         return [*target, *(item for item in patch if item not in target)]
     key = MERGE_KEYS.get(field)
-    if not key or not all(isinstance(item, dict) for item in patch):
+    if not key or not all(isinstance(item, dict) for item in (*patch, *target)):
         return patch
     items = [item for item in patch if not (item.get("$patch") == "replace" and key not in item)]
     merged = list(target) if len(items) == len(patch) else []
@@ -105,6 +111,10 @@ def _merge_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
         else:
             merged[index] = strategic_merge_patch(merged[index], item)
     return merged
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _reorder(field: str, items: list[Any], order: list[Any]) -> list[Any]:

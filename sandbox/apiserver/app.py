@@ -64,6 +64,8 @@ class App:
                 return await self._handlers.answer(request, caller)
             finally:
                 await self._faults.strike(caller, when="after")
+        except Dropped:
+            raise
         except ApiError as error:
             return _refusal(error)
         except Exception:  # the last line of defence: a bug here must not look like a broken client

@@ -180,7 +180,7 @@ class Node:
             if pod.is_terminal:
                 self.kubelet.forget(pod)
                 if pod.is_deleting:
-                    self._reports.report(pod, delete=True)
+                    self._reports.remove(pod)
             elif pod.is_deleting:
                 self._end_later(pod)
             elif pod.uid not in self._taken:
@@ -240,11 +240,8 @@ class Node:
             return
         log.info("pod started pod=%s", pod.key)
         self._reports.report(pod, status=status.running(pod))
-        latest = self._known.get(pod.uid)
-        if latest is None:
+        if pod.uid not in self._known:
             self.kubelet.forget(pod)
-        elif latest.is_deleting:
-            self._end_later(latest)
         elif pod.run_seconds is not None:
             self._later(pod, seconds=pod.run_seconds)
 
@@ -262,6 +259,12 @@ class Node:
         """A running pod's containers end now, `Succeeded` or `Failed`; raises KeyError if it does not run."""
         self._end(self._running(namespace=namespace, name=name), phase=phase)
 
+    def is_ending(self, *, namespace: str = "default", name: str) -> bool:
+        """Whether a pod has been told to end and its containers still run."""
+        return any(
+            pod.uid in self._ending for pod in self.kubelet.pods.values() if pod.key == f"{namespace}/{name}"
+        )
+
     def _running(self, *, namespace: str, name: str) -> Pod:
         for pod in self.kubelet.pods.values():
             if (pod.namespace, pod.name) == (namespace, name) and self.kubelet.is_running(pod):
@@ -274,10 +277,10 @@ class Node:
                 self._ending.add(pod.uid)
                 self._later(pod, seconds=self.stop_seconds)
         elif pod.uid in self.kubelet.pods:
-            pass  # Its admission is under way, which looks again when it is done.
+            pass  # Its admission is under way; the status that follows it brings the pod here again.
         else:
             self._waiting = [waiting for waiting in self._waiting if waiting.uid != pod.uid]
-            self._reports.report(pod, delete=True)
+            self._reports.remove(pod)
 
     def _later(self, pod: Pod, *, seconds: float) -> None:
         if earlier := self._timers.pop(pod.uid, None):
@@ -290,8 +293,6 @@ class Node:
 
     def _end(self, pod: Pod, *, phase: str) -> None:
         self._timers.pop(pod.uid, None)
-        if not self.kubelet.is_running(pod):
-            return
-        self.kubelet.forget(pod)
-        latest = self._known.get(pod.uid, pod)
-        self._reports.report(latest, status=status.ended(pod, phase=phase), delete=latest.is_deleting)
+        if self.kubelet.is_running(pod):
+            self.kubelet.forget(pod)
+            self._reports.report(pod, status=status.ended(pod, phase=phase))

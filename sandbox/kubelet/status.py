@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gpushare.objects import TERMINAL_PHASES
 from kubeapi.backoff import Backoff
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiUnreachable
@@ -89,24 +88,27 @@ def _containers(
 class _Report:
     pod: Pod
     status: Mapping[str, Any] | None
-    delete: bool
+    """None removes the pod."""
 
 
 class PodReports:
-    """Writes the newest status of each pod, for as long as it takes, and deletes what has ended for good."""
+    """Writes the newest status of each pod, for as long as it takes, and removes what has ended for good."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
         self._reports: dict[str, _Report] = {}
         self._wake = asyncio.Event()
 
-    def report(self, pod: Pod, *, status: Mapping[str, Any] | None = None, delete: bool = False) -> None:
-        """Have a status written, or the pod removed from the API, or first one and then the other."""
-        earlier = self._reports.get(pod.uid)
-        if earlier is not None:
-            status = status or earlier.status
-            delete = delete or earlier.delete
-        self._reports[pod.uid] = _Report(pod=pod, status=status, delete=delete)
+    def report(self, pod: Pod, *, status: Mapping[str, Any]) -> None:
+        """Have a status written, instead of an earlier one that is still to be written."""
+        self._put(_Report(pod=pod, status=status))
+
+    def remove(self, pod: Pod) -> None:
+        """Have a pod removed from the API: it is to be deleted, and nothing of it runs."""
+        self._put(_Report(pod=pod, status=None))
+
+    def _put(self, report: _Report) -> None:
+        self._reports[report.pod.uid] = report
         self._wake.set()
 
     async def run(self) -> None:
@@ -134,22 +136,17 @@ class PodReports:
         patch = {"metadata": {"uid": pod.uid}, "status": report.status}
         removal = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         try:
-            if report.status is not None:
+            if report.status is None:
+                answer = await self._api.request("DELETE", path, body=removal)
+            else:
                 answer = await self._api.request(
                     "PATCH", f"{path}/status", body=patch, content_type=STRATEGIC_PATCH
                 )
-                if not _is_settled(answer.status):
-                    log.warning("pod status not written pod=%s answer=%d", pod.key, answer.status)
-                    return False
-            if report.delete and (report.status is None or report.status["phase"] in TERMINAL_PHASES):
-                answer = await self._api.request("DELETE", path, body=removal)
-                return _is_settled(answer.status)
         except ApiUnreachable as error:
             log.warning("pod status not written pod=%s reason=%r", pod.key, str(error))
             return False
-        return True
-
-
-def _is_settled(status: int) -> bool:
-    """Whether there is nothing more to do: written, or the pod is gone or another one by now."""
-    return status < 400 or status in (404, 409)
+        # 404 and 409: the pod is gone, or another one by now.
+        if answer.status < 400 or answer.status in (404, 409):
+            return True
+        log.warning("pod status not written pod=%s answer=%d", pod.key, answer.status)
+        return False

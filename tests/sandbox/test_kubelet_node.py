@@ -96,7 +96,7 @@ async def running_cluster(*, starts_node: bool = True) -> AsyncIterator[Cluster]
         kubeconfig = server.kubeconfig(folder / "kubeconfig")
         api = await stack.enter_async_context(await KubeApi.connect(kubeconfig, user_agent="test"))
         node_api = await stack.enter_async_context(await KubeApi.connect(kubeconfig, user_agent="node"))
-        node = Node(api=node_api, settings=NodeSettings(name="n1", kubelet_dir=folder))
+        node = Node(api=node_api, settings=NodeSettings(name="n1", kubelet_dir=folder, sync_interval=3600))
         plugin = FakePlugin(folder=node.kubelet.plugin_folder, ids=["a", "b", "c", "d"])
         stack.push_async_callback(node.stop)
         stack.push_async_callback(plugin.stop)
@@ -202,7 +202,7 @@ async def test_a_refused_pod_is_failed_with_kubelets_words(cluster: Cluster) -> 
 
 async def test_pods_that_arrive_together_are_admitted_by_creation_time() -> None:
     async with running_cluster(starts_node=False) as cluster:
-        stamps = {"third": "03", "first": "01", "second": "02"}
+        stamps = {"a": "03", "b": "01", "c": "02"}
         pods = [
             pod(name, uid=name, creationTimestamp=f"2026-01-01T00:00:{second}Z")
             for name, second in stamps.items()
@@ -215,7 +215,7 @@ async def test_pods_that_arrive_together_are_admitted_by_creation_time() -> None
         cluster.node.release_admission()
         for name in stamps:
             await cluster.phase(name, "Running")
-        assert allocated(cluster) == ["first", "second", "third"]
+        assert allocated(cluster) == ["b", "c", "a"]
 
 
 async def test_pods_that_arrive_one_by_one_are_admitted_one_at_a_time_in_that_order(cluster: Cluster) -> None:
@@ -299,9 +299,75 @@ async def test_a_pod_that_is_deleted_during_its_admission_ends_after_it(cluster:
 async def test_a_pod_that_is_deleted_before_its_admission_is_removed_at_once(cluster: Cluster) -> None:
     cluster.node.hold_admission()
     created = await cluster.create("p")
+    fault = cluster.server.faults.add(Rule(action="hold", method="DELETE", client="node"))
     await cluster.delete("p")
+    async with asyncio.timeout(5):
+        await fault.struck()
+    cluster.node.release_admission()
+    await cluster.create("q")
+    await cluster.node.journal.wait_for(lambda: ("default", "q") in cluster.node.containers)
+    cluster.server.faults.clear()
     await cluster.removed(created)
-    assert allocated(cluster) == []
+    assert allocated(cluster) == ["q"]
+
+
+async def test_the_time_to_end_counts_from_the_deletion(cluster: Cluster) -> None:
+    cluster.node.stop_seconds = 0.3
+    created = await cluster.create("p")
+    await cluster.phase("p", "Running")
+    await cluster.delete("p")
+    await cluster.node.journal.wait_for(lambda: cluster.node.is_ending(name="p"))
+    cluster.node.stop_seconds = 3600
+    touch = {"metadata": {"annotations": {"test.example/note": "x"}}}
+    await cluster.api.request("PATCH", f"{PODS}/p", body=touch, content_type=MERGE_PATCH)
+    await cluster.removed(created)
+
+
+async def test_a_pod_removed_by_force_during_its_admission_is_forgotten(cluster: Cluster) -> None:
+    hold = cluster.node.kubelet.before_allocate = Hold(pod="default/p")
+    created = await cluster.create("p", size=4)
+    async with asyncio.timeout(5):
+        await hold.reached.wait()
+    await cluster.delete("p", gracePeriodSeconds=0)
+    await cluster.node.journal.wait_for(lambda: created["metadata"]["uid"] not in cluster.node.kubelet.pods)
+    hold.release()
+    await cluster.create("q", size=4)
+    await cluster.phase("q", "Running")
+    assert set(cluster.node.containers) == {("default", "q")}
+
+
+async def test_a_late_status_does_not_touch_a_new_pod_of_the_same_name(cluster: Cluster) -> None:
+    fault = cluster.server.faults.add(Rule(action="hold", method="PATCH", path="/pods/p/status", count=1))
+    await cluster.create("p")
+    async with asyncio.timeout(5):
+        await fault.struck()
+    cluster.node.hold_admission()
+    await cluster.delete("p", gracePeriodSeconds=0)
+    await cluster.create("p")
+    await cluster.create("q")
+    await cluster.node.admit(name="q")
+    cluster.server.faults.clear()
+    await cluster.phase("q", "Running")
+    await cluster.phase("p", "Pending")
+
+
+async def test_init_containers_and_sidecars_have_their_statuses(cluster: Cluster) -> None:
+    body = pod("p")
+    body["spec"]["initContainers"] = [
+        {"name": "prepare", "image": "i"},
+        {"name": "side", "image": "i", "restartPolicy": "Always"},
+    ]
+    (await cluster.api.request("POST", PODS, body=body)).checked()
+    status = (await cluster.phase("p", "Running"))["status"]
+    prepare, side = status["initContainerStatuses"]
+    assert prepare["state"]["terminated"]["exitCode"] == 0
+    assert "running" in side["state"]
+    assert [item["name"] for item in status["containerStatuses"]] == ["main"]
+
+
+async def test_nonsense_in_run_seconds_counts_as_absent(cluster: Cluster) -> None:
+    await cluster.create("p", annotations={"sandbox.gpushare/run-seconds": "soon"})
+    await cluster.phase("p", "Running")
 
 
 async def test_a_pod_removed_by_force_is_forgotten(cluster: Cluster) -> None:

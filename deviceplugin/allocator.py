@@ -1,0 +1,221 @@
+"""One call of kubelet's: find the pod, check, answer, remember. Calls are taken one at a time.
+
+kubelet is asked first, since the watch may lag behind it. What is in doubt is read from the API server, and
+before a call is refused the node's pods are listed once afresh. Every step has a deadline, so that a call
+ends within 5 s whatever is out of reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from deviceplugin.answers import Answer, check_room, check_slots
+from deviceplugin.errors import AllocateError, NoPodError, NoSlotError
+from deviceplugin.holdings import bookings_of
+from deviceplugin.inventory import Inventory
+from deviceplugin.matching import Call, Listed, Match, Memory, doubtful, match, match_alone
+from deviceplugin.podresources import KubeletSilent, PodResources
+from deviceplugin.pods import NodePod, NodePods, PodReader, by_key
+from deviceplugin.slots import choose_slots
+from gpushare.names import Names
+from kubeapi.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS = 4.5
+"""For a whole call, waiting for its turn included."""
+KUBELET_SECONDS = 1.0
+READ_SECONDS = 1.2
+"""For one look into the API server; a call takes at most two."""
+_MOST_READS = 8
+"""Pods that are read one by one; more are cheaper to list."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Snapshot:
+    """The API server's pods of this node, as far as they are known."""
+
+    pods: dict[str, NodePod]
+    unread: frozenset[str] = frozenset()
+    """Keys of doubtful pods that could not be read."""
+    is_fresh: bool = False
+    """Whether it is a list that was asked for during this call."""
+
+
+class Allocator:
+    """Answers kubelet's two questions about slots."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        names: Names,
+        inventory: Inventory,
+        view: NodePods,
+        is_synced: Callable[[], bool],
+        reader: PodReader,
+        kubelet: PodResources,
+        answered: Callable[[NodePod], None],
+    ) -> None:
+        """`is_synced` says whether `view` has seen a whole list; `answered` is told of each pod answered."""
+        self._node = node
+        self._names = names
+        self._inventory = inventory
+        self._view = view
+        self._is_synced = is_synced
+        self._reader = reader
+        self._kubelet = kubelet
+        self._on_answer = answered
+        self._turn = asyncio.Lock()
+        self._answered: dict[str, dict[str, frozenset[str]]] = {}
+        self._refused: set[str] = set()
+
+    async def prefer(
+        self, *, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> tuple[str, ...]:
+        """Choose slots of the cards of the pod that kubelet asks for; nothing is remembered of it.
+
+        An error fails the pod as one of `allocate` would. An empty preference would not help: kubelet
+        would choose slots of any card, and `allocate` refuse them. Raises `AllocateError`.
+        """
+        async with self._one_call("prefer"):
+            found = await self._find(Call(size=size))
+            slots = choose_slots(
+                found.answer.cards, available=available, must_include=must_include, size=size
+            )
+            if slots is None:
+                cards = ", ".join(f"{card.index} ({card.uuid})" for card in found.answer.cards)
+                raise NoSlotError(
+                    f"pod {found.pod.key}, container {found.container}: kubelet has no slot left of card "
+                    f"{cards}; delete the pod and let the GPU scheduler place a new one",
+                    uid=found.pod.metadata.uid,
+                )
+            return slots
+
+    async def allocate(self, ids: Sequence[str]) -> Answer:
+        """Answer the container that kubelet chose these slots for; raises `AllocateError`."""
+        started = time.monotonic()
+        async with self._one_call("allocate"):
+            found = await self._find(Call(size=len(ids), ids=frozenset(ids)))
+            containers = self._answered.setdefault(found.pod.metadata.uid, {})
+            containers[found.container] = frozenset(ids)
+            self._on_answer(found.pod)
+            log.info(
+                "allocated pod=%s container=%s cards=%s uuids=%s ms=%.1f",
+                found.pod.key,
+                found.container,
+                ",".join(str(card.index) for card in found.answer.cards),
+                ",".join(card.uuid for card in found.answer.cards),
+                (time.monotonic() - started) * 1000,
+            )
+            return found.answer
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone from the node."""
+        self._answered.pop(uid, None)
+        self._refused.discard(uid)
+
+    @contextlib.asynccontextmanager
+    async def _one_call(self, verb: str) -> AsyncIterator[None]:
+        """Hold the turn, keep the deadline, log refusals and remember whom they hit."""
+        try:
+            try:
+                async with asyncio.timeout(CALL_SECONDS), self._turn:
+                    yield
+            except TimeoutError as error:
+                raise AllocateError(
+                    f"kubelet and the API server gave no answer within {CALL_SECONDS} s; create the pod again"
+                ) from error
+        except AllocateError as error:
+            if error.uid:
+                self._refused.add(error.uid)
+            log.warning("refused call=%s reason=%r", verb, str(error)[:900])
+            raise
+
+    async def _find(self, call: Call) -> Match:
+        try:
+            listed = await self._kubelet.pods(resource=self._names.slot, timeout=KUBELET_SECONDS)
+        except KubeletSilent as silence:
+            log.warning("kubelet is silent reason=%r", str(silence)[:500])
+            return self._decide(call, listed=None, snapshot=await self._fresh())
+        snapshot = await self._snapshot(listed)
+        try:
+            return self._decide(call, listed=listed, snapshot=snapshot)
+        except AllocateError as refusal:
+            if snapshot.is_fresh:
+                raise
+            try:
+                snapshot = await self._fresh()
+            except AllocateError as out_of_reach:
+                raise refusal from out_of_reach
+        return self._decide(call, listed=listed, snapshot=snapshot)
+
+    def _decide(self, call: Call, *, listed: Sequence[Listed] | None, snapshot: _Snapshot) -> Match:
+        """Match the call against what is known, and check the match; `listed` is `None` without kubelet."""
+        if self._inventory.cards is None:
+            raise NoPodError("the cards of this node are not known yet; create the pod again")
+        cards, names = self._inventory.cards.cards, self._names
+        memory = Memory(answered=self._answered, refused=self._refused)
+        if listed is None:
+            found = match_alone(call, pods=snapshot.pods.values(), memory=memory, cards=cards, names=names)
+        else:
+            found = match(
+                call,
+                listed=listed,
+                pods=snapshot.pods,
+                unread=snapshot.unread,
+                memory=memory,
+                cards=cards,
+                names=names,
+            )
+        if call.ids is not None:
+            check_slots(found.answer, ids=call.ids, pod=found.pod, container=found.container)
+            # Pods that were refused hold nothing, though their failure may not show yet.
+            refused = self._refused - {found.pod.metadata.uid}
+            live = [pod for pod in snapshot.pods.values() if pod.metadata.uid not in refused]
+            bookings = bookings_of(live, names=names)
+            check_room(found.pod, container=found.container, answer=found.answer, bookings=bookings)
+        return found
+
+    async def _snapshot(self, listed: Sequence[Listed]) -> _Snapshot:
+        """What is known of the node's pods, with the doubtful ones read anew."""
+        if not self._is_synced():
+            return await self._fresh()
+        pods = by_key(self._view.all())
+        memory = Memory(answered=self._answered, refused=self._refused)
+        doubts = {pod.key: pod for pod in doubtful(listed, pods=pods, memory=memory, names=self._names)}
+        if len(doubts) > _MOST_READS:
+            with contextlib.suppress(AllocateError):
+                return await self._fresh()
+            return _Snapshot(pods=pods, unread=frozenset(doubts))
+        outcomes = await asyncio.gather(*(self._read(pod) for pod in doubts.values()))
+        unread = set()
+        for key, outcome in zip(doubts, outcomes, strict=True):
+            if isinstance(outcome, ApiError):
+                log.warning("unread pod=%s reason=%r", key, str(outcome)[:500])
+                unread.add(key)
+            elif outcome is None or outcome.node_name != self._node:
+                pods.pop(key, None)
+            else:
+                pods[key] = outcome
+        return _Snapshot(pods=pods, unread=frozenset(unread))
+
+    async def _read(self, pod: Listed) -> NodePod | ApiError | None:
+        try:
+            return await self._reader.read(namespace=pod.namespace, name=pod.name, timeout=READ_SECONDS)
+        except ApiError as error:
+            return error
+
+    async def _fresh(self) -> _Snapshot:
+        try:
+            return _Snapshot(pods=by_key(await self._reader.list(timeout=READ_SECONDS)), is_fresh=True)
+        except ApiError as error:
+            raise NoPodError(
+                f"the pods of this node are not known: {error}; create the pod again once the API server "
+                "is reachable"
+            ) from error

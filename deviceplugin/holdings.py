@@ -1,0 +1,22 @@
+"""What the live pods of this node hold of its cards, by their spec and their annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpushare.bookings import Booking, claim_of
+from gpushare.cards import Card
+from gpushare.names import Names
+from gpushare.objects import Pod
+
+
+def bookings_of(pods: Iterable[Pod], *, names: Names) -> tuple[Booking, ...]:
+    """The readable bookings of live pods; one that cannot be read is refused when kubelet asks for it."""
+    claims = (claim_of(pod, names) for pod in pods)
+    return tuple(claim for claim in claims if isinstance(claim, Booking))
+
+
+def units_on(card: Card, *, booking: Booking) -> int:
+    """Units that one booking holds of a card, at its pod's peak."""
+    shares = zip(booking.allocation.cards, booking.demand.cards, strict=True)
+    return sum(share.memory for ref, share in shares if ref.names_card(card))

@@ -1,0 +1,114 @@
+"""The gRPC service that kubelet calls. It translates; what is answered is decided elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NoReturn, TypeVar
+
+import grpc.aio
+
+from deviceplugin.allocator import Allocator
+from deviceplugin.announcement import device_list
+from deviceplugin.errors import AllocateError, NoSlotError, OverfullError
+from deviceplugin.inventory import Inventory
+from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
+from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
+
+OPTIONS = v1beta1.DevicePluginOptions(get_preferred_allocation_available=True)
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
+    """The service for one registration; the next one gets its own."""
+
+    def __init__(self, *, inventory: Inventory, allocator: Allocator) -> None:
+        self.lost = asyncio.Event()
+        """Set when kubelet has let go of the device stream: it does not come back by itself."""
+        self._inventory = inventory
+        self._allocator = allocator
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End the device streams in good order."""
+        self._is_closed = True
+        self._inventory.wake()
+
+    async def GetDevicePluginOptions(  # noqa: N802
+        self,
+        request: v1beta1.Empty,
+        context: grpc.aio.ServicerContext[v1beta1.Empty, v1beta1.DevicePluginOptions],
+    ) -> v1beta1.DevicePluginOptions:
+        return OPTIONS
+
+    async def ListAndWatch(  # noqa: N802
+        self,
+        request: v1beta1.Empty,
+        context: grpc.aio.ServicerContext[v1beta1.Empty, v1beta1.ListAndWatchResponse],
+    ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
+        """One list at once and one for every change of the list: each costs kubelet a walk over all slots."""
+        sent: v1beta1.ListAndWatchResponse | None = None
+        try:
+            while not self._is_closed:
+                news = self._inventory.news
+                cards = self._inventory.cards
+                if cards is not None and (devices := device_list(cards)) != sent:
+                    sent = devices
+                    yield devices
+                await news.wait()
+        finally:
+            if not self._is_closed:
+                self.lost.set()
+
+    async def GetPreferredAllocation(  # noqa: N802
+        self,
+        request: v1beta1.PreferredAllocationRequest,
+        context: grpc.aio.ServicerContext[
+            v1beta1.PreferredAllocationRequest, v1beta1.PreferredAllocationResponse
+        ],
+    ) -> v1beta1.PreferredAllocationResponse:
+        answer = v1beta1.PreferredAllocationResponse()
+        for asked in request.container_requests:
+            try:
+                slots = await self._allocator.prefer(
+                    available=asked.available_deviceIDs,
+                    must_include=asked.must_include_deviceIDs,
+                    size=asked.allocation_size,
+                )
+            except AllocateError as error:
+                await _refuse(context, error)
+            answer.container_responses.add(deviceIDs=slots)
+        return answer
+
+    async def Allocate(  # noqa: N802
+        self,
+        request: v1beta1.AllocateRequest,
+        context: grpc.aio.ServicerContext[v1beta1.AllocateRequest, v1beta1.AllocateResponse],
+    ) -> v1beta1.AllocateResponse:
+        answer = v1beta1.AllocateResponse()
+        for asked in request.container_requests:
+            try:
+                given = await self._allocator.allocate(asked.devicesIDs)
+            except AllocateError as error:
+                await _refuse(context, error)
+            answer.container_responses.add(envs=given.envs)
+        return answer
+
+    async def PreStartContainer(  # noqa: N802
+        self,
+        request: v1beta1.PreStartContainerRequest,
+        context: grpc.aio.ServicerContext[
+            v1beta1.PreStartContainerRequest, v1beta1.PreStartContainerResponse
+        ],
+    ) -> v1beta1.PreStartContainerResponse:
+        """Nothing to prepare; kubelet does not call it, as the options say."""
+        return v1beta1.PreStartContainerResponse()
+
+
+async def _refuse(context: grpc.aio.ServicerContext[In, Out], error: AllocateError) -> NoReturn:
+    is_full = isinstance(error, OverfullError | NoSlotError)
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if is_full else grpc.StatusCode.FAILED_PRECONDITION
+    await context.abort(code, str(error))
+    raise AssertionError("abort raises")

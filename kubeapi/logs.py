@@ -7,7 +7,8 @@ import sys
 import time
 
 LEVELS = ("debug", "info", "warning", "error")
-_LONGEST = 1024  # characters of one line
+_LONGEST = 1024  # bytes of one line, its end included
+_ELLIPSIS = "…"
 
 
 class _KeyValue(logging.Formatter):
@@ -15,12 +16,28 @@ class _KeyValue(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        message = record.getMessage().replace("\n", "\\n")
-        if len(message) > _LONGEST:
-            message = message[: _LONGEST - 1] + "…"
+        message = record.getMessage()
         level = record.levelname.lower()
         line = f"time={moment}.{int(record.msecs):03d}Z level={level} at={record.name} {message}"
+        line = _cut(_one_line(line[:_LONGEST]), more=len(line) > _LONGEST)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _one_line(text: str) -> str:
+    """Spell out what would end the line, move the cursor, or not encode: some of it is written by users."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def _cut(line: str, *, more: bool) -> str:
+    encoded = line.encode()
+    if len(encoded) < _LONGEST and not more:
+        return line
+    return encoded[: _LONGEST - 1 - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
 
 
 def configure(level: str) -> None:

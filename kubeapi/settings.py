@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from pydantic import ValidationError, field_validator
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsConfigDict, SettingsError
 
-from gpushare.errors import ResourceNameError
+from gpushare.errors import ResourceNameError, quoted
 from gpushare.names import DEFAULT_MEMORY_RESOURCE, Names
 
 Unit = Literal["MiB", "GiB"]
@@ -44,6 +44,11 @@ class Settings(BaseSettings):
     """what one unit of the resource counts, the same in the whole cluster"""
     log_level: LogLevel = "info"
     """least severe lines to log"""
+
+    @field_validator("kubeconfig", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value  # as a chart leaves it; Path("") would be the current folder
 
     @field_validator("resource")
     @classmethod
@@ -79,5 +84,6 @@ def _explain(error: ValidationError | SettingsError, *, program: str) -> int:
         flag = "--" + name.replace("_", "-")
         variable = "GPUSHARE_" + name.upper()
         message = fault["msg"].removeprefix("Value error, ")
-        print(f"{program}: {flag} (or {variable}): {message}; got {fault['input']!r}", file=sys.stderr)
+        said = "must be given" if fault["type"] == "missing" else f"{message}; got {quoted(fault['input'])}"
+        print(f"{program}: {flag} (or {variable}): {said}", file=sys.stderr)
     return 2

@@ -344,6 +344,9 @@ def test_L11_two_pods_and_one_gap() -> None:
     ledger.set_pod(bound)
     ledger.confirm(a.metadata.uid)
     ledger.release(a.metadata.uid)  # too late to take anything back
+    booking = ledger.booking(a.metadata.uid)
+    assert booking is not None
+    assert booking.standing is Standing.SEEN
     assert free(ledger) == [4000]
     assert refusal(ledger, b) is Reason.NO_ROOM
     ledger.remove_pod(a.metadata.uid)
@@ -358,6 +361,15 @@ def test_L11_a_pod_that_went_while_its_bind_was_in_flight_holds_nothing() -> Non
     ledger.confirm(a.metadata.uid)
     assert free(ledger) == [10000]
     assert list(ledger.bookings()) == []
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_L11_a_pod_that_ended_before_its_bind_landed_gives_its_cards_back(phase: str) -> None:
+    ledger = ledger_of(node(cards=[10000]))
+    a = pod("a", memory=6000)
+    reserve(ledger, a)
+    ledger.set_pod(pod("a", memory=6000, uid=a.metadata.uid, phase=phase))
+    assert free(ledger) == [10000]
 
 
 def test_L11_a_confirmed_bind_cannot_be_released_and_waits_for_the_watch() -> None:

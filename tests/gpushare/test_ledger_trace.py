@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpushare.bookings import PodRef
+from gpushare.bookings import PodRef, Standing
 from gpushare.cards import Card
 from gpushare.errors import NoRoomError
 from gpushare.ledger import Ledger
@@ -331,6 +331,12 @@ class Cluster(RuleBasedStateMachine):
             return told.kind, told.node, told.cards
         return None if promise is None else (promise.kind, promise.node, promise.cards)
 
+    def standing(self, uid: str) -> Standing:
+        promise = self.promises.get(uid)
+        if promise is None:
+            return Standing.SEEN
+        return Standing.BOUND if promise.is_confirmed else Standing.RESERVED
+
     def all_claimed(self) -> dict[str, tuple[Kind, str, tuple[str, ...] | None]]:
         found = {uid: self.claimed(uid) for uid in {*self.told, *self.promises}}
         return {uid: claim for uid, claim in found.items() if claim is not None}
@@ -362,7 +368,9 @@ class Cluster(RuleBasedStateMachine):
     def ledger_equals_recomputation(self) -> None:
         assert self.ledger.known_nodes() == sorted(self.cards)
         readable = {uid for uid, (_, _, cards) in self.all_claimed().items() if cards is not None}
-        assert {booking.pod.uid for booking in self.ledger.bookings()} == readable
+        assert {booking.pod.uid: booking.standing for booking in self.ledger.bookings()} == {
+            uid: self.standing(uid) for uid in readable
+        }
         for name in SIZES:
             view, held, free = self.ledger.view(name), self.held(name), self.expected_free(name)
             cards = self.cards.get(name, {})

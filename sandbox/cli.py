@@ -126,3 +126,7 @@ def _run_api(options: argparse.Namespace) -> int:
         return 0
 
     return uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

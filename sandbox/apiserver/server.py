@@ -143,6 +143,11 @@ class ApiServer:
         """Every object of a resource as it is now, in order of namespace and name."""
         return [record.manifest() for record in self.store.page(kind_of(plural)).records]
 
+    @property
+    def open_watches(self) -> int:
+        """How many watches are open."""
+        return len(self._watches)
+
     def send_bookmarks(self) -> None:
         """Send a bookmark now on every watch that allows them."""
         for watch in self._watches:

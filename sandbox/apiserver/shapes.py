@@ -39,10 +39,36 @@ class _Resources(msgspec.Struct, kw_only=True):
     requests: _Amounts = {}
 
 
+class _ValueFrom(msgspec.Struct, rename="camel", kw_only=True):
+    field_ref: dict[str, Any] = {}
+
+
 class _EnvVar(msgspec.Struct, rename="camel", kw_only=True):
     name: str = ""
     value: str = ""
-    value_from: dict[str, Any] = {}
+    value_from: _ValueFrom = msgspec.field(default_factory=_ValueFrom)
+
+
+class _Probe(msgspec.Struct, rename="camel", kw_only=True):
+    http_get: dict[str, Any] = {}
+
+
+class _EmptyDir(msgspec.Struct, rename="camel", kw_only=True):
+    size_limit: str | int | float = ""
+
+
+class _Volume(msgspec.Struct, rename="camel", kw_only=True):
+    name: str = ""
+    secret: dict[str, Any] = {}
+    config_map: dict[str, Any] = {}
+    projected: dict[str, Any] = {}
+    downward_api: dict[str, Any] = msgspec.field(default_factory=dict, name="downwardAPI")
+    host_path: dict[str, Any] = {}
+    empty_dir: _EmptyDir = msgspec.field(default_factory=_EmptyDir)
+
+
+class _Affinity(msgspec.Struct, rename="camel", kw_only=True):
+    node_affinity: dict[str, Any] = {}
 
 
 class _Container(msgspec.Struct, rename="camel", kw_only=True):
@@ -54,6 +80,9 @@ class _Container(msgspec.Struct, rename="camel", kw_only=True):
     env: list[_EnvVar] = []
     ports: _Objects = []
     volume_mounts: _Objects = []
+    liveness_probe: _Probe = msgspec.field(default_factory=_Probe)
+    readiness_probe: _Probe = msgspec.field(default_factory=_Probe)
+    startup_probe: _Probe = msgspec.field(default_factory=_Probe)
     resources: _Resources = msgspec.field(default_factory=_Resources)
 
 
@@ -73,6 +102,7 @@ class _PodSpec(msgspec.Struct, rename="camel", kw_only=True):
     node_selector: dict[str, str] = {}
     scheduler_name: str = ""
     service_account_name: str = ""
+    service_account: str = ""
     restart_policy: str = ""
     priority_class_name: str = ""
     priority: int = 0
@@ -81,7 +111,9 @@ class _PodSpec(msgspec.Struct, rename="camel", kw_only=True):
     host_network: bool = False
     tolerations: _Objects = []
     scheduling_gates: list[_Named] = []
-    volumes: _Objects = []
+    volumes: list[_Volume] = []
+    affinity: _Affinity = msgspec.field(default_factory=_Affinity)
+    security_context: dict[str, Any] = {}
 
 
 class _PodStatus(msgspec.Struct, rename="camel", kw_only=True):
@@ -113,8 +145,10 @@ class _Node(_Any):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)  # type: ignore[assignment]
 
 
-class _PriorityClass(_Any):
+class _PriorityClass(_Any, rename="camel"):
     value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
 
 
 class _LeaseSpec(msgspec.Struct, rename="camel", kw_only=True):

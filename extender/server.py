@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import signal
 import socket
 
 import uvicorn
@@ -43,9 +46,20 @@ def open_socket(address: str) -> socket.socket:
     return listener
 
 
-def http_server(app: FastAPI) -> uvicorn.Server:
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handling, which ends the process by the signal instead of with code 0."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def stop(self) -> None:
+        """Accept nothing new; `serve` returns once the requests in hand are answered."""
+        self.should_exit = True
+
+
+def http_server(app: FastAPI) -> HttpServer:
     """The server, configured for kube-scheduler's connections."""
-    return uvicorn.Server(
+    return HttpServer(
         uvicorn.Config(
             app,
             loop="uvloop",
@@ -67,4 +81,7 @@ async def serve(settings: ExtenderSettings) -> None:
         async with extender.running():
             host, port = listener.getsockname()[:2]
             log.info("serving address=%s:%d api=%s policy=%s", host, port, api.host, settings.policy)
-            await http_server(create_app(extender)).serve(sockets=[listener])
+            server = http_server(create_app(extender))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, server.stop)
+            await server.serve(sockets=[listener])

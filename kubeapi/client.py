@@ -84,7 +84,7 @@ class KubeApi:
                 await config.load_kube_config(
                     config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
                 )
-        except (config.ConfigException, OSError, TypeError, ValueError) as error:
+        except Exception as error:  # the official loaders raise whatever a broken file leads them to
             source = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster configuration"
             hint = "" if kubeconfig else " (outside a cluster, give --kubeconfig FILE)"
             raise ApiError(f"{source} is not usable: {error}{hint}") from error

@@ -85,7 +85,8 @@ class Scheduler:
 
     async def fits(self, pod: Mapping[str, Any], *, node: str) -> bool:
         """Whether filter lets the pod on the node."""
-        return (await self.filter(pod, nodes=[node]))["NodeNames"] == [node]
+        names: list[str] = (await self.filter(pod, nodes=[node]))["NodeNames"]
+        return names == [node]
 
     async def seen(self, uid: str, *, standing: str = "seen") -> None:
         """Wait until the pod's booking has this standing."""
@@ -126,13 +127,13 @@ class Cluster:
             async with extender.running():
                 server = http_server(create_app(extender))
                 serving = asyncio.create_task(server.serve(sockets=[listener]))
-                url = "http://127.0.0.1:{}".format(listener.getsockname()[1])
+                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
                 if synced:
                     await asyncio.wait_for(extender.synced(), 10)
                 try:
                     yield Scheduler(extender, url=url, http=self._http)
                 finally:
-                    server.should_exit = True
+                    server.stop()
                     await serving
 
     async def request(self, method: str, path: str, body: object = None, **options: Any) -> dict[str, Any]:

@@ -338,6 +338,7 @@ async def test_a_pod_removed_by_force_during_its_admission_is_forgotten(cluster:
 
 async def test_a_late_status_does_not_touch_a_new_pod_of_the_same_name(cluster: Cluster) -> None:
     fault = cluster.server.faults.add(Rule(action="hold", method="PATCH", path="/pods/p/status", count=1))
+    counter = cluster.server.faults.add(Rule(action="delay", method="PATCH", path="/pods/p/status"))
     await cluster.create("p")
     async with asyncio.timeout(5):
         await fault.struck()
@@ -346,9 +347,41 @@ async def test_a_late_status_does_not_touch_a_new_pod_of_the_same_name(cluster: 
     await cluster.create("p")
     await cluster.create("q")
     await cluster.node.admit(name="q")
-    cluster.server.faults.clear()
+    cluster.server.faults.remove(fault.number)
     await cluster.phase("q", "Running")
     await cluster.phase("p", "Pending")
+    await cluster.create("r")
+    await cluster.node.admit(name="r")
+    await cluster.phase("r", "Running")
+    assert counter.hits == 2, "Running, then Succeeded, and neither again once the API has said no"
+
+
+async def test_a_pod_that_changes_is_not_admitted_again(cluster: Cluster) -> None:
+    async def refuse(ids: list[str]) -> None:
+        raise LookupError("no pod is waiting")
+
+    cluster.plugin.allocate_with = refuse
+    fault = cluster.server.faults.add(
+        Rule(action="hold", method="PATCH", path="/pods/p/status", client="node")
+    )
+    await cluster.create("p")
+    async with asyncio.timeout(5):
+        await fault.struck()
+    touch = {"metadata": {"annotations": {"test.example/note": "x"}}}
+    await cluster.api.request("PATCH", f"{PODS}/p", body=touch, content_type=MERGE_PATCH)
+    await cluster.create("q")
+    await cluster.node.journal.wait_for(lambda: "q" in allocated(cluster))
+    assert allocated(cluster) == ["p", "q"]
+
+
+async def test_a_pod_that_somebody_else_marks_as_failed_is_stopped(cluster: Cluster) -> None:
+    await cluster.create("p", size=4)
+    await cluster.phase("p", "Running")
+    body = {"status": {"phase": "Failed", "reason": "Evicted"}}
+    await cluster.api.request("PATCH", f"{PODS}/p/status", body=body, content_type=MERGE_PATCH)
+    await cluster.node.journal.wait_for(lambda: not cluster.node.containers)
+    await cluster.create("q", size=4)
+    await cluster.phase("q", "Running")
 
 
 async def test_init_containers_and_sidecars_have_their_statuses(cluster: Cluster) -> None:

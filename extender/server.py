@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+from collections.abc import Generator
 
 import uvicorn
 from fastapi import FastAPI
@@ -49,8 +50,9 @@ def open_socket(address: str) -> socket.socket:
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handling, which ends the process by the signal instead of with code 0."""
 
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
 
     def stop(self) -> None:
         """Accept nothing new; `serve` returns once the requests in hand are answered."""

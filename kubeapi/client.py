@@ -8,7 +8,8 @@ expects a Binding and gets a Status; `kubernetes` 37).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ import aiohttp
 import msgspec
 from kubernetes.aio import client, config
 
+from gpushare.objects import UNDECODABLE
 from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
 
 DEFAULT_TIMEOUT = 10.0
@@ -58,7 +60,7 @@ class _Status(msgspec.Struct, frozen=True):
 def _decode_status(body: bytes) -> _Status:
     try:
         return msgspec.json.decode(body, type=_Status)
-    except (msgspec.MsgspecError, UnicodeError):
+    except UNDECODABLE:
         return _Status()
 
 
@@ -84,11 +86,11 @@ class KubeApi:
                 await config.load_kube_config(
                     config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
                 )
+            return cls(configuration, user_agent=user_agent)  # reads the certificates
         except Exception as error:  # the official loaders raise whatever a broken file leads them to
             source = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster configuration"
             hint = "" if kubeconfig else " (outside a cluster, give --kubeconfig FILE)"
-            raise ApiError(f"{source} is not usable: {error}{hint}") from error
-        return cls(configuration, user_agent=user_agent)
+            raise ApiError(f"{source} is not usable: {_why(error, kubeconfig)}{hint}") from error
 
     @property
     def host(self) -> str:
@@ -136,11 +138,19 @@ class KubeApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(error, f"{method} {path}") from error
 
-    async def lines(self, path: str, *, query: Mapping[str, str], idle: float) -> AsyncIterator[bytes]:
+    async def lines(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        idle: float,
+        opened: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[bytes]:
         """Open a watch and yield its lines until the API server ends it.
 
-        Raises `ApiRefused` if it does not start, and `ApiUnreachable` when it is cut or silent for
-        `idle` seconds.
+        `opened` is called once it has begun, which in a quiet cluster is long before the first line.
+        Raises `ApiRefused` if it does not start, and `ApiUnreachable` when it is cut or silent for `idle`
+        seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=DEFAULT_TIMEOUT, sock_read=idle)
         try:
@@ -149,6 +159,8 @@ class KubeApi:
                     Response(
                         status=answer.status, body=await answer.read(), retry_after=_retry_after(answer)
                     ).checked()
+                if opened is not None:
+                    opened()
                 rest = b""
                 async for chunk in answer.content.iter_any():
                     *whole, rest = (rest + chunk).split(b"\n")
@@ -169,14 +181,17 @@ class KubeApi:
         body: object | None = None,
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        method, url, headers, body, _ = await self._client.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Content-Type": content_type, "Accept": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
+        try:
+            method, url, headers, body, _ = await self._client.param_serialize(
+                method,
+                path,
+                query_params=list((query or {}).items()),
+                header_params={"Content-Type": content_type, "Accept": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+        except config.ConfigException as error:  # the service account's token is being replaced
+            raise self._unreachable(error, f"credentials for {method} {path}") from error
         answer = await self._client.call_api(method, url, headers, body, _request_timeout=limits)
         async with answer.response as response:
             yield response
@@ -186,8 +201,15 @@ class KubeApi:
         return ApiUnreachable(f"API server {self.host} is out of reach ({what}): {why}")
 
 
+def _why(error: Exception, kubeconfig: Path | None) -> str:
+    if kubeconfig is not None and not kubeconfig.exists():
+        return "no such file"  # the loader complains of what it misses in it
+    return str(error) or repr(error)
+
+
 def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
     try:
-        return float(answer.headers["Retry-After"])
+        seconds = float(answer.headers["Retry-After"])
     except (KeyError, ValueError):
         return None
+    return seconds if 0 <= seconds < math.inf else None

@@ -84,13 +84,13 @@ class FakePlugin(v1beta1_grpc.DevicePluginServicer):
         self.stream_closed.clear()
         try:
             while not self._is_ended:
+                sent = dict(self._devices)
+                yield v1beta1.ListAndWatchResponse(
+                    devices=[v1beta1.Device(ID=device, health=state) for device, state in sent.items()]
+                )
                 async with self._changed:
-                    devices = [
-                        v1beta1.Device(ID=device, health=state) for device, state in self._devices.items()
-                    ]
-                yield v1beta1.ListAndWatchResponse(devices=devices)
-                async with self._changed:
-                    await self._changed.wait()
+                    while not self._is_ended and self._devices == sent:
+                        await self._changed.wait()
         finally:
             self.stream_closed.set()
 

@@ -59,6 +59,10 @@ class Processes:
                 preexec_fn=_dies_with(os.getpid()),
             )
 
+    def ids(self) -> dict[str, int]:
+        """The process IDs of the children by name."""
+        return {name: process.pid for name, process in self._running.items()}
+
     def check(self) -> None:
         """Raise `DemoError` if one has ended."""
         for name, process in self._running.items():

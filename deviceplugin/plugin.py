@@ -60,12 +60,12 @@ class Plugin:
         self._names = names
         self._unit = unit
         self._slots = slots
-        self._view = NodePods(changed=self._pods_changed, gone=self._pod_gone)
+        self.view = NodePods(changed=self._pods_changed, gone=self._pod_gone)
         self._pods = Reflector(
             api,
             PODS,
             kind=NodePod,
-            view=self._view,
+            view=self.view,
             selectors={"fieldSelector": on_node(node)},
             backoff=Backoff(longest=_LONGEST_PAUSE),
         )
@@ -85,7 +85,7 @@ class Plugin:
             node=node,
             names=names,
             inventory=self.inventory,
-            view=self._view,
+            view=self.view,
             is_synced=self._pods.synced.is_set,
             reader=reader or ApiPods(api, node=node),
             kubelet=kubelet or KubeletPods(pod_resources),
@@ -147,7 +147,7 @@ class Plugin:
         return DevicePlugin(inventory=self.inventory, allocator=self.allocator)
 
     def _bookings(self) -> tuple[Booking, ...]:
-        return bookings_of(self._view.all(), names=self._names)
+        return bookings_of(self.view.all(), names=self._names)
 
     def _pods_changed(self) -> None:
         self.publisher.wake()

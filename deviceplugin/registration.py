@@ -167,7 +167,8 @@ class KubeletLink:
     async def _pause(self, seconds: float) -> None:
         """Wait, at most until something happens to the sockets."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._nudge.wait(), timeout=seconds)
+            async with asyncio.timeout(seconds):  # wait_for of 3.11 can swallow a cancellation
+                await self._nudge.wait()
         self._nudge.clear()
 
     async def _watch_folder(self) -> None:

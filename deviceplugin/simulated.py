@@ -111,7 +111,12 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node, *, name: str) -> object:
         kind, expected = _KINDS[name]
-        value = self._scalars.construct_object(node) if isinstance(node, yaml.ScalarNode) else node.value
+        try:
+            value = self._scalars.construct_object(node) if isinstance(node, yaml.ScalarNode) else node.value
+        except (ValueError, yaml.YAMLError) as error:
+            raise self.fault(
+                node, f"{name} is {node.value!r} with the tag {node.tag}, not {expected}"
+            ) from error
         if type(value) is not kind:  # a bool is an int to Python, and no number of units
             raise self.fault(node, f"{name} is {value!r}, not {expected}")
         return value

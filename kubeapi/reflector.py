@@ -8,6 +8,7 @@ a deletion that nobody saw takes effect too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from gpushare.objects import ObjectMeta
+from gpushare.errors import quoted
+from gpushare.objects import UNDECODABLE, ObjectMeta
 from kubeapi.backoff import Backoff
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError, ApiRefused
@@ -125,7 +127,7 @@ class Reflector(Generic[T]):
             except _Gap as gap:
                 self._version = None
                 await self._pause(str(gap))
-            except (ApiError, msgspec.MsgspecError) as error:
+            except ApiError as error:
                 if isinstance(error, ApiRefused) and error.status == 410:
                     self._version = None
                 await self._pause(str(error))
@@ -136,7 +138,7 @@ class Reflector(Generic[T]):
         query = {**self._selectors, "limit": str(self._page)}
         while True:
             answer = await self._api.request("GET", self.path, query=query, timeout=60.0)
-            page = self._list.decode(answer.checked().body)
+            page = self._decode_page(answer.checked().body)
             for obj in page.items or ():
                 self._view.put(obj)
             if not page.metadata.continue_:
@@ -158,13 +160,26 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(random.randint(300, 600)),  # as client-go: not all clients at once
         }
         silent = True
-        async for line in self._api.lines(self.path, query=query, idle=self._idle):
-            self._apply(line)
-            self._backoff.reset()
-            self.problem = None
-            silent = False
+        lines = self._api.lines(self.path, query=query, idle=self._idle, opened=self._opened)
+        async with contextlib.aclosing(lines):  # a gap leaves it before its end: close the connection then
+            async for line in lines:
+                self._apply(line)
+                self._backoff.reset()
+                silent = False
         if silent:
             await self._pause("the watch ended without a line")
+
+    def _opened(self) -> None:
+        self.problem = None
+
+    def _decode_page(self, body: bytes) -> _List[T]:
+        try:
+            page: _List[T] = self._list.decode(body)
+        except UNDECODABLE as error:
+            raise _Gap(f"a list cannot be read: {error}") from error
+        if not page.metadata.resource_version:
+            raise _Gap("a list has no resourceVersion to watch from")
+        return page
 
     def _apply(self, line: bytes) -> None:
         try:
@@ -173,12 +188,19 @@ class Reflector(Generic[T]):
                 failure = msgspec.json.decode(event.object, type=_Failure)
                 raise _Gap(f"{failure.code} {failure.reason}: {failure.message}")
             obj = self._object.decode(event.object)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise _Gap(f"a watch event cannot be read: {error}") from error
-        if event.type == "DELETED":
-            self._view.drop(obj)
-        elif event.type != "BOOKMARK":
-            self._view.put(obj)
+        if not obj.metadata.resource_version:
+            raise _Gap(f"a watch event of type {quoted(event.type)} has no resourceVersion to go on from")
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._view.put(obj)
+            case "DELETED":
+                self._view.drop(obj)
+            case "BOOKMARK":
+                pass
+            case _:
+                raise _Gap(f"a watch event is of the unknown type {quoted(event.type)}")
         self._version = obj.metadata.resource_version
 
     async def _pause(self, problem: str) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,9 @@ from kubernetes.aio.config import ConfigException
 from gpushare.errors import GpuShareError
 from kubeapi.client import MERGE_PATCH, KubeApi
 from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
-from tests.kubeapi.scripted import Script, answer, cut, event, kubeconfig, refuse, scripted, watch
+from tests.kubeapi.scripted import Script, answer, cut, event, kubeconfig, refuse, watch
 
-
-@pytest.fixture
-async def script() -> AsyncIterator[Script]:
-    async with scripted() as serving:
-        yield serving
-
-
-@pytest.fixture
-async def api(script: Script, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    async with await KubeApi.connect(script.kubeconfig(tmp_path), user_agent="gpushare-test/1") as connected:
-        yield connected
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture

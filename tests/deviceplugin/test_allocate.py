@@ -334,13 +334,6 @@ async def test_without_pod_resources_two_waiting_pods_are_an_error(one_node: Clu
         assert "2 pods wait on this node (default/a, default/b)" in await one_node.refusal("a")
 
 
-async def test_p99_of_allocate_with_100_live_pods_is_quick(one_node: Cluster) -> None:
-    one_node.write_cards({"uuid": "GPU-0", "memory": 200_000}, {"uuid": "GPU-1", "memory": 200_000})
-    async with one_node.plugin(slots=100):
-        for number in range(100):
-            await one_node.run(f"p{number}", C(memory=1000), cards=[number % 2])
-
-
 async def hold_unasked(one_node: Cluster, *, name: str, index: int) -> None:
     """Bind a pod and let kubelet list it without asking for it: the test does that itself."""
     one_node.node.hold_admission()

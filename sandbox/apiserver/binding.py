@@ -31,7 +31,7 @@ def bind(registry: Registry, binding: Binding, *, namespace: str, name: str, dry
     if not binding.target.name:
         causes.append(Cause.required(field="target.name"))
     if causes:
-        # Kubernetes answers 500 with this text here: its own oversight, not worth copying.
+        # Kubernetes 1.36 answers 500 with the same texts: its own oversight, not worth copying.
         raise Invalid.of(BINDINGS, name=name, causes=causes)
     record = registry.get(PODS, namespace=namespace, name=name)
     for what, given, actual in (

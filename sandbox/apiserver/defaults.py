@@ -7,16 +7,33 @@ from collections.abc import Iterator
 from copy import deepcopy
 from decimal import Decimal
 
-from sandbox.apiserver.errors import BadRequest
+from sandbox.apiserver.errors import cannot_handle
 from sandbox.apiserver.kinds import EMPTY_NODE_STATUS, Kind, Manifest
 from sandbox.apiserver.quantities import canonical, parse
 from sandbox.apiserver.store import timestamp
 
+_OMITTED_WHEN_EMPTY = (
+    "hostNetwork",
+    "initContainers",
+    "nodeName",
+    "nodeSelector",
+    "priorityClassName",
+    "schedulingGates",
+    "tolerations",
+    "volumes",
+)
 _NOT_READY_SECONDS = 300  # default of --default-not-ready-toleration-seconds and its unreachable twin
 
 
 def apply_defaults(kind: Kind, manifest: Manifest) -> None:
     """Fill in what decoding an object of the kind fills in; raises BadRequest for what is no quantity."""
+    try:
+        _apply(kind, manifest)
+    except ValueError as error:
+        raise cannot_handle(kind, str(error)) from error
+
+
+def _apply(kind: Kind, manifest: Manifest) -> None:
     match kind.plural:
         case "pods":
             manifest["spec"] = manifest.get("spec") or {}
@@ -25,6 +42,7 @@ def apply_defaults(kind: Kind, manifest: Manifest) -> None:
             _default_conditions(manifest["status"], times=("lastProbeTime", "lastTransitionTime"))
         case "nodes":
             manifest["spec"] = manifest.get("spec") or {}
+            _drop_empty(manifest["spec"], ("taints", "unschedulable"))
             _default_node_status(manifest.setdefault("status", {}))
         case "namespaces":
             manifest.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
@@ -49,7 +67,7 @@ def containers_of(spec: Manifest) -> Iterator[tuple[str, Manifest]]:
 
 
 def prepare_new_pod(manifest: Manifest) -> None:
-    """What only a new pod gets: its status, and the tolerations of the admission plugin."""
+    """The status that a new pod starts with, whatever was sent."""
     spec = manifest["spec"]
     status: Manifest = {"phase": "Pending", "qosClass": _qos_class(spec)}
     if spec.get("schedulingGates"):
@@ -63,6 +81,10 @@ def prepare_new_pod(manifest: Manifest) -> None:
         }
         status = {"phase": "Pending", "conditions": [condition], "qosClass": status["qosClass"]}
     manifest["status"] = status
+
+
+def add_node_tolerations(spec: Manifest) -> None:
+    """What the DefaultTolerationSeconds plugin does when a pod is created or updated."""
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(_tolerates(toleration, key) for toleration in tolerations):
@@ -94,9 +116,17 @@ def _default_pod_spec(spec: Manifest) -> None:
         _default_container(container)
     for volume in spec.get("volumes") or []:
         _default_volume(volume)
-    for field in ("tolerations", "schedulingGates", "initContainers", "volumes", "nodeSelector"):
-        if field in spec and not spec[field]:  # omitempty
-            del spec[field]
+    _drop_empty(spec, _OMITTED_WHEN_EMPTY)
+    if spec.get("hostNetwork"):
+        for _, container in containers_of(spec):
+            for port in container.get("ports") or []:
+                port.setdefault("hostPort", port.get("containerPort"))
+
+
+def _drop_empty(value: Manifest, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if field in value and not value[field]:
+            del value[field]
 
 
 def _default_container(container: Manifest) -> None:
@@ -118,6 +148,7 @@ def _default_container(container: Manifest) -> None:
     for port in container.get("ports") or []:
         port.setdefault("protocol", "TCP")
     for variable in container.get("env") or []:
+        _drop_empty(variable, ("value",))
         if field_ref := (variable.get("valueFrom") or {}).get("fieldRef"):
             field_ref.setdefault("apiVersion", "v1")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -179,10 +210,7 @@ def _canonical_amounts(amounts: Manifest) -> Manifest:
 
 
 def _canonical(amount: object) -> str:
-    try:
-        return canonical(str(amount))
-    except ValueError as error:
-        raise BadRequest(f"the request holds {amount!r} where a quantity belongs: {error}") from error
+    return canonical(str(amount).strip(" "))  # Go trims what it finds in JSON
 
 
 def _qos_class(spec: Manifest) -> str:
@@ -200,7 +228,7 @@ def _qos_class(spec: Manifest) -> str:
 
 def _positive(amounts: Manifest | None) -> dict[str, Decimal]:
     found = (
-        {name: parse(amounts[name])[0] for name in ("cpu", "memory") if name in (amounts or {})}
+        {name: parse(amounts[name]).value for name in ("cpu", "memory") if name in (amounts or {})}
         if amounts
         else {}
     )

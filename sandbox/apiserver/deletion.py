@@ -79,7 +79,15 @@ def _check_preconditions(kind: Kind, record: Record, options: DeleteOptions) -> 
                 f"the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). "
                 f"The object might have been {since}"
             )
-            raise Conflict.of(kind, name=record.name, why=why)
+            # Kubernetes names the kind here and not the resource.
+            raise Conflict(
+                f'Operation cannot be fulfilled on {kind.qualified_kind} "{record.name}": {why}',
+                details={
+                    "name": record.name,
+                    **({"group": kind.group} if kind.group else {}),
+                    "kind": kind.kind,
+                },
+            )
 
 
 def _grace_period(pod: Manifest, asked: int | None) -> int:

@@ -84,7 +84,7 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.details = dict(details) if details else None
+        self.details = None if details is None else dict(details)
         self.code = code or self.code
         self.reason = self.reason if reason is None else reason
         self.continue_token = continue_token
@@ -102,7 +102,7 @@ class ApiError(Exception):
         }
         if self.reason:
             body["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         body["code"] = self.code
         return body
@@ -151,7 +151,7 @@ class MethodNotAllowed(ApiError):
     reason = "MethodNotAllowed"
 
     def __init__(self) -> None:
-        super().__init__("the server does not allow this method on the requested resource")
+        super().__init__("the server does not allow this method on the requested resource", details={})
 
 
 class NotAcceptable(ApiError):
@@ -248,15 +248,24 @@ class Invalid(ApiError):
     @classmethod
     def of(cls, kind: Kind, *, name: str, causes: Sequence[Cause]) -> "Invalid":
         """One message and one cause per broken rule."""
+        return cls._of(kind.kind, kind.qualified_kind, group=kind.group, name=name, causes=causes)
+
+    @classmethod
+    def of_resource(cls, kind: Kind, *, name: str, causes: Sequence[Cause]) -> "Invalid":
+        """The same, where Kubernetes names the resource and not the kind."""
+        return cls._of(kind.plural, kind.resource, group=kind.group, name=name, causes=causes)
+
+    @classmethod
+    def _of(cls, kind: str, shown: str, *, group: str, name: str, causes: Sequence[Cause]) -> "Invalid":
         texts = [f"{cause.field}: {cause.message}" for cause in causes]
         joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-        details: Manifest = {"name": name, "group": kind.group, "kind": kind.kind}
+        details: Manifest = {"name": name, "group": group, "kind": kind}
         if not name:
             del details["name"]
-        if not kind.group:
+        if not group:
             del details["group"]
         details["causes"] = [msgspec.to_builtins(cause) for cause in causes]
-        return cls(f'{kind.qualified_kind} "{name}" is invalid: {joined}', details=details)
+        return cls(f'{shown} "{name}" is invalid: {joined}', details=details)
 
 
 class InternalError(ApiError):
@@ -278,13 +287,19 @@ class Timeout(ApiError):
     def future_version(cls, *, asked: int, current: int) -> "Timeout":
         """For a list at a version that does not exist yet."""
         return cls(
-            f"Too large resource version: {asked}, current: {current}",
+            f"Timeout: Too large resource version: {asked}, current: {current}",
             details={
                 "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
                 "retryAfterSeconds": 1,
             },
             retry_after=1,
         )
+
+
+def cannot_handle(kind: Kind, why: str, *, version: str = "") -> BadRequest:
+    """For a body that cannot be decoded as the kind."""
+    message = f'{kind.kind} in version "{version or kind.version}" cannot be handled as a {kind.kind}: {why}'
+    return BadRequest(message)
 
 
 def _details(kind: Kind, name: str) -> dict[str, Any]:

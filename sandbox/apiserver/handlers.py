@@ -11,6 +11,7 @@ from sandbox.apiserver.discovery import HEALTH_PATHS, discover
 from sandbox.apiserver.errors import (
     BadRequest,
     Expired,
+    Invalid,
     MethodNotAllowed,
     NotAcceptable,
     UnsupportedMediaType,
@@ -29,7 +30,7 @@ from sandbox.apiserver.patches import (
 from sandbox.apiserver.registry import Registry
 from sandbox.apiserver.routes import Request, Target, continue_token, find_target, parse_continue
 from sandbox.apiserver.selectors import Selector, parse_selectors
-from sandbox.apiserver.shapes import decode_binding, decode_delete_options, decode_json
+from sandbox.apiserver.shapes import decode_binding, decode_delete_options, decode_json, decode_manifest
 from sandbox.apiserver.store import Page
 from sandbox.apiserver.watch import Watch
 
@@ -86,7 +87,7 @@ class Handlers:
             raise UnsupportedMediaType.of([JSON])
         sent = decode_json(request.body)
         if request.method == "PUT":
-            return self._update(target, lambda _: sent, dry_run=dry_run)
+            return await self._replace(target, sent, dry_run=dry_run)
         if target.subresource == "binding":
             return self._bind(target, sent, dry_run=dry_run)
         return await self._create(target, sent, dry_run=dry_run)
@@ -103,13 +104,24 @@ class Handlers:
         headers = tuple(("warning", f'299 - "{_quoted(warning)}"') for warning in warnings)
         return Answer(status=201, body=present(target.kind, record.body), headers=headers)
 
-    def _update(self, target: Target, change: Callable[[Manifest], Any], *, dry_run: bool) -> Answer:
+    async def _replace(self, target: Target, sent: Any, *, dry_run: bool) -> Answer:
+        metadata = decode_manifest(target.kind, sent)["metadata"]
+        stored = self._registry.store.get(target.kind, namespace=target.namespace, name=target.name)
+        if stored is None and target.kind.creates_on_update:
+            metadata = {**sent["metadata"], "name": target.name, "resourceVersion": None}
+            return await self._create(target, {**sent, "metadata": metadata}, dry_run=dry_run)
+        return self._update(target, lambda _: sent, uid=metadata.get("uid", ""), dry_run=dry_run)
+
+    def _update(
+        self, target: Target, change: Callable[[Manifest], Any], *, uid: str = "", dry_run: bool
+    ) -> Answer:
         record = self._registry.update(
             target.kind,
             change,
             namespace=target.namespace,
             name=target.name,
             subresource=target.subresource,
+            uid=uid,
             dry_run=dry_run,
         )
         return Answer(body=present(target.kind, record.body))
@@ -122,7 +134,7 @@ class Handlers:
 
     def _delete(self, request: Request, target: Target, *, dry_run: bool) -> Answer:
         options = decode_delete_options(request.body)
-        if (grace := request.number("gracePeriodSeconds")) is not None:
+        if (grace := request.number("gracePeriodSeconds", signed=True)) is not None:
             options = msgspec.structs.replace(options, grace_period_seconds=grace)
         kind = target.kind
         if not target.name:
@@ -152,6 +164,11 @@ class Handlers:
     def _page(self, request: Request, target: Target, *, limit: int) -> Page:
         store, selector = self._registry.store, _selector(request, target)
         version, start = request.number("resourceVersion"), ""
+        if "resourceVersionMatch" in request.query and version is None:
+            raise Invalid(
+                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
+                "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            )
         if token := request.query.get("continue"):
             if version:
                 raise BadRequest("specifying resource version is not allowed when using continue")

@@ -48,6 +48,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server counts spec changes in ``metadata.generation``."""
     unconditional_update: bool = True
     """Whether a PUT may leave out ``metadata.resourceVersion``."""
+    creates_on_update: bool = False
+    """Whether a PUT of a name that does not exist creates it."""
     returns_deleted: bool = False
     """Whether DELETE answers with the object; otherwise with a Status."""
     selectable: tuple[str, ...] = ()
@@ -151,6 +153,7 @@ _ROWS = (
         kind="Event",
         singular="event",
         short_names=("ev",),
+        creates_on_update=True,
         selectable=_EVENT_FIELDS,
         capacity=EVENTS_KEPT,
     ),
@@ -160,6 +163,7 @@ _ROWS = (
         kind="Event",
         singular="event",
         short_names=("ev",),
+        creates_on_update=True,
         selectable=_EVENT_FIELDS,
         capacity=EVENTS_KEPT,
         renames={
@@ -178,6 +182,7 @@ _ROWS = (
         kind="Lease",
         singular="lease",
         unconditional_update=False,
+        creates_on_update=True,
         bookmark={"spec": {}},
     ),
     Kind(

@@ -88,13 +88,15 @@ def strategic_merge_patch(target: Any, patch: Manifest) -> Manifest:
     for name, order in patch.items():
         field = name.removeprefix("$setElementOrder/")
         if field != name and isinstance(merged.get(field), list):
-            merged[field] = _reorder(field, merged[field], order)
+            server = _as_list(target.get(field)) if isinstance(target, dict) else []
+            merged[field] = _in_order(field, merged[field], first=order, server=server)
     return merged
 
 
 def _merge_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
     if field in MERGED_SETS:
-        return [*target, *(item for item in patch if item not in target)]
+        merged = [*target, *(item for item in patch if item not in target)]
+        return _in_order(field, merged, first=patch, server=target)
     key = MERGE_KEYS.get(field)
     if not key or not all(isinstance(item, dict) for item in (*patch, *target)):
         return patch
@@ -102,7 +104,7 @@ def _merge_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
     merged = list(target) if len(items) == len(patch) else []
     for item in items:
         if key not in item:
-            raise BadRequest(f"map: map[] does not contain declared merge key: {key}")
+            raise BadRequest(f"map: {item} does not contain declared merge key: {key}")
         index = next((at for at, old in enumerate(merged) if old.get(key) == item[key]), None)
         if item.get("$patch") == "delete":
             merged = [old for old in merged if old.get(key) != item[key]]
@@ -110,45 +112,59 @@ def _merge_list(field: str, target: list[Any], patch: list[Any]) -> list[Any]:
             merged.append(strategic_merge_patch({}, item))
         else:
             merged[index] = strategic_merge_patch(merged[index], item)
-    return merged
+    return _in_order(field, merged, first=items, server=target)
 
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _reorder(field: str, items: list[Any], order: list[Any]) -> list[Any]:
+def _in_order(field: str, items: list[Any], *, first: list[Any], server: list[Any]) -> list[Any]:
+    """Kubernetes' order after a merge: what the patch names as it names it, the rest woven in.
+
+    One of the rest comes before one of the patch's only if the server already had both in that order
+    (mergeSortedSlice, 1.36).
+    """
     key = MERGE_KEYS.get(field)
-    wanted = [item.get(key) if key and isinstance(item, dict) else item for item in order]
 
-    def place(item: Any) -> int:
-        identity = item.get(key) if key and isinstance(item, dict) else item
-        # What the patch does not name stays where it was, behind what it names.
-        return wanted.index(identity) if identity in wanted else len(wanted)
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
 
-    return sorted(items, key=place)
+    named, known = [identity(item) for item in first], [identity(item) for item in server]
+    ours = sorted(
+        (item for item in items if identity(item) in named), key=lambda item: named.index(identity(item))
+    )
+    rest = [item for item in items if identity(item) not in named]
+    woven: list[Any] = []
+    while ours and rest:
+        left, right = identity(rest[0]), identity(ours[0])
+        stays_before = left in known and right in known and known.index(left) < known.index(right)
+        woven.append((rest if stays_before else ours).pop(0))
+    return woven + ours + rest
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902. Raises BadRequest for a malformed patch and Invalid for one that does not apply."""
+    """RFC 6902. Raises BadRequest for what is no list and Invalid for what does not apply."""
     if not isinstance(operations, list):
         raise BadRequest("a JSON patch is a list of operations")
     document = copy.deepcopy(target)
     for operation in operations:
         if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
-            raise BadRequest(f"not an operation of a JSON patch: {operation!r}")
+            raise _refused(f"{operation!r} is no operation")
         for member in ("path", *_MEMBERS[operation["op"]]):
             if member not in operation:
-                raise BadRequest(f"operation {operation['op']} lacks {member!r}")
+                raise _refused(f"{operation['op']} lacks {member!r}")
         try:
             document = _OPERATIONS[operation["op"]](document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             text = error.args[0] if error.args else "does not apply"
-            raise Invalid(
-                f"the server rejected our request due to an error in our request: "
-                f"{operation['op']} {operation['path']!r}: {text}"
-            ) from error
+            raise _refused(f"{operation['op']} {operation['path']!r}: {text}") from error
     return document
+
+
+def _refused(why: str) -> Invalid:
+    # Kubernetes stops at the colon; a reader wants to know.
+    return Invalid(f"the server rejected our request due to an error in our request: {why}", details={})
 
 
 def _tokens(pointer: Any) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandbox.apiserver.admission import Admission
-from sandbox.apiserver.defaults import apply_defaults, prepare_new_pod
+from sandbox.apiserver.defaults import add_node_tolerations, apply_defaults, prepare_new_pod
 from sandbox.apiserver.errors import AlreadyExists, Cause, Invalid, NotFound
 from sandbox.apiserver.history import Record
 from sandbox.apiserver.kinds import Kind, Manifest, kind_of
@@ -85,6 +85,7 @@ class Registry:
         apply_defaults(kind, manifest)
         if kind.plural == "pods":
             prepare_new_pod(manifest)
+            add_node_tolerations(manifest["spec"])
         elif kind.plural == "deployments":
             manifest["status"] = {}
         sent = manifest["metadata"]
@@ -116,12 +117,14 @@ class Registry:
         namespace: str = "",
         name: str,
         subresource: str = "",
+        uid: str = "",
         dry_run: bool = False,
     ) -> Record:
         """Replace an object by what ``change`` makes of the current one; raises ApiError.
 
-        A PUT ignores what it is given, a PATCH starts from it. With the sub-resource ``status`` only the
-        status (and labels and annotations, as in Kubernetes) changes; without it the status does not.
+        A PUT ignores what it is given, a PATCH starts from it. A ``uid`` is a precondition.
+        With the sub-resource ``status`` only the status (and labels and annotations, as in Kubernetes)
+        changes; without it the status does not.
         """
         record = self.get(kind, namespace=namespace, name=name)
         old = record.manifest()
@@ -136,8 +139,11 @@ class Registry:
             cause = Cause.invalid(
                 field="metadata.resourceVersion", value=0, detail="must be specified for an update"
             )
+            raise Invalid.of_resource(kind, name=name, causes=[cause])
+        check_version(kind, record, uid=uid, version=version)
+        if sent.get("uid", record.uid) != record.uid:
+            cause = Cause.invalid(field="metadata.uid", value=sent["uid"], detail="field is immutable")
             raise Invalid.of(kind, name=name, causes=[cause])
-        check_version(kind, record, uid=sent.get("uid", ""), version=version)
         new["metadata"] = next_metadata(old["metadata"], sent)
         if subresource == "status":
             new = {**old, "metadata": new["metadata"], "status": new.get("status", {})}
@@ -150,6 +156,8 @@ class Registry:
             if "status" in old:
                 new["status"] = old["status"]
         apply_defaults(kind, new)
+        if kind.plural == "pods":
+            add_node_tolerations(new["spec"])
         validate_update(kind, old=old, new=new)
         if kind.has_generation and _without_status(old) != _without_status(new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from urllib.parse import parse_qs
 
 import msgspec
@@ -33,13 +34,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """A query parameter as Go reads a boolean."""
         return self.query.get(name, "").lower() in ("1", "t", "true")
 
-    def number(self, name: str) -> int | None:
-        """A query parameter as a whole number that is not negative; None when absent. Raises BadRequest."""
+    def number(self, name: str, *, signed: bool = False) -> int | None:
+        """A query parameter as a whole number; None when absent. Raises BadRequest."""
         text = self.query.get(name, "")
         if not text:
             return None
-        if not (text.isascii() and text.isdigit()):
-            raise BadRequest(f'{name}: Invalid value: "{text}": must be a whole number that is not negative')
+        if not re.fullmatch(r"-?[0-9]+" if signed else r"[0-9]+", text):
+            raise BadRequest(f'{name}: Invalid value: "{text}": must be a whole number')
         return int(text)
 
 
@@ -126,4 +127,4 @@ def parse_continue(token: str) -> tuple[int, str]:
             return int(found["rv"]), found["start"]
     except (binascii.Error, ValueError, KeyError, TypeError, msgspec.DecodeError):
         pass
-    raise BadRequest("continue key is not valid: it is no token of this server")
+    raise BadRequest("invalid continue token: continue key is not valid: it is no token of this server")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sandbox.apiserver.errors import BadRequest
+from sandbox.apiserver.errors import BadRequest, cannot_handle
 from sandbox.apiserver.kinds import Kind, Manifest
 
 _Amounts = dict[str, str | int | float]
@@ -145,6 +145,10 @@ class _Node(_Any):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)  # type: ignore[assignment]
 
 
+class _Event(_Any, rename="camel"):
+    involved_object: dict[str, Any] = {}
+
+
 class _PriorityClass(_Any, rename="camel"):
     value: int = 0
     global_default: bool = False
@@ -188,6 +192,7 @@ class DeleteOptions(msgspec.Struct, rename="camel", kw_only=True):
 _SHAPES: dict[str, type[_Any]] = {
     "pods": _Pod,
     "nodes": _Node,
+    "events": _Event,
     "priorityclasses": _PriorityClass,
     "leases": _Lease,
 }
@@ -209,11 +214,11 @@ def decode_manifest(kind: Kind, value: Any) -> Manifest:
     Nulls are dropped, since Go takes a null for an absent field; so are ``kind`` and ``apiVersion``.
     """
     if not isinstance(value, dict):
-        raise _cannot_handle(kind, kind.version, "the body is not an object")
+        raise cannot_handle(kind, "the body is not an object")
     found_kind, found_version = value.get("kind") or kind.kind, value.get("apiVersion") or kind.api_version
     if found_kind != kind.kind or found_version != kind.api_version:
         what = f'no kind "{found_kind}" is registered for version "{found_version}"'
-        raise _cannot_handle(kind, str(found_version).rpartition("/")[2], what)
+        raise cannot_handle(kind, what, version=str(found_version).rpartition("/")[2])
     manifest = {
         name: member for name, member in drop_nulls(value).items() if name not in ("kind", "apiVersion")
     }
@@ -223,7 +228,7 @@ def decode_manifest(kind: Kind, value: Any) -> Manifest:
     try:
         msgspec.convert(manifest, _SHAPES.get(kind.plural, _Any))
     except msgspec.ValidationError as error:
-        raise _cannot_handle(kind, kind.version, f"json: {error}") from error
+        raise cannot_handle(kind, f"json: {error}") from error
     manifest["metadata"] = manifest.get("metadata") or {}
     return manifest
 
@@ -257,7 +262,3 @@ def drop_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [drop_nulls(item) for item in value]
     return value
-
-
-def _cannot_handle(kind: Kind, version: str, why: str) -> BadRequest:
-    return BadRequest(f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}')

@@ -50,6 +50,8 @@ def validate_new(kind: Kind, manifest: Manifest) -> None:
         causes += _check_pod_spec(manifest["spec"])
     elif kind.plural == "nodes":
         causes += _check_node(manifest)
+    elif kind.plural == "events":
+        causes += _check_event(manifest)
     _raise(kind, manifest, causes)
 
 
@@ -99,7 +101,9 @@ def _check_metadata(kind: Kind, metadata: Manifest) -> Iterator[Cause]:
 def _check_qualified(field: str, key: str, *, lower: bool = False) -> Iterator[Cause]:
     # Annotation keys may have capitals before the slash: Kubernetes folds the case first.
     prefix, slash, name = (key.lower() if lower else key).rpartition("/")
-    if slash and not re.fullmatch(_SUBDOMAIN, prefix):
+    if slash and not prefix:
+        yield Cause.invalid(field=field, value=key, detail="prefix part must be non-empty")
+    elif slash and not re.fullmatch(_SUBDOMAIN, prefix):
         yield Cause.invalid(field=field, value=key, detail=f"prefix part {_SUBDOMAIN_TEXT}")
     if len(name) > _LABEL_MAX:
         detail = f"name part must be no more than {_LABEL_MAX} characters"
@@ -144,7 +148,7 @@ def _check_resources(path: str, resources: Manifest) -> Iterator[Cause]:
                 detail = "Limit must be set for non overcommitable resources"
                 yield Cause.required(field=f"{path}.limits", detail=detail)
             continue
-        difference = parse(request)[0] - parse(limit)[0]
+        difference = parse(request).value - parse(limit).value
         if difference and not _may_overcommit(name):
             detail = f"must be equal to {name} limit of {limit}"
             yield Cause.invalid(field=f"{path}.requests", value=request, detail=detail)
@@ -155,14 +159,18 @@ def _check_resources(path: str, resources: Manifest) -> Iterator[Cause]:
 
 def _check_amount(field: str, name: str, amount: str) -> Iterator[Cause]:
     if "/" not in name and not re.fullmatch(r"cpu|memory|ephemeral-storage|hugepages-.+", name):
-        yield Cause.invalid(field=field, value=name, detail="must be a standard resource for containers")
+        for detail in (
+            "must be a standard resource type or fully qualified",
+            "must be a standard resource for containers",
+        ):
+            yield Cause.invalid(field=field, value=name, detail=detail)
     else:
         yield from _check_qualified(field, name)
     yield from _check_whole(field, name, amount)
 
 
 def _check_whole(field: str, name: str, amount: str) -> Iterator[Cause]:
-    value = parse(amount)[0]
+    value = parse(amount).value
     if value < 0:
         yield Cause.invalid(field=field, value=amount, detail="must be greater than or equal to 0")
     if value % 1 and not _may_overcommit(name):
@@ -178,15 +186,30 @@ def _may_overcommit(name: str) -> bool:
 def _check_node(manifest: Manifest) -> Iterator[Cause]:
     for field in ("capacity", "allocatable"):
         for name, amount in sorted((manifest["status"].get(field) or {}).items()):
-            yield from _check_whole(f"status.{field}[{name}]", name, amount)
+            yield from _check_whole(f"status.{field}.{name}", name, amount)
+
+
+def _check_event(manifest: Manifest) -> Iterator[Cause]:
+    """An event lives beside what it is about; those about nodes and the like in ``default``."""
+    about = manifest.get("involvedObject")
+    namespace = about.get("namespace", "") if isinstance(about, dict) else ""
+    if (namespace or "default") != manifest["metadata"]["namespace"]:
+        detail = "does not match event.namespace"
+        yield Cause.invalid(field="involvedObject.namespace", value=namespace, detail=detail)
 
 
 def _check_pod_change(old: Manifest, new: Manifest) -> Iterator[Cause]:
+    for field in ("initContainers", "containers"):
+        if len(old.get(field) or []) != len(new.get(field) or []):
+            yield Cause.forbidden(
+                field=f"spec.{field}", detail="pod updates may not add or remove containers"
+            )
+            return
     gates = {gate.get("name") for gate in old.get("schedulingGates") or []}
-    for gate in new.get("schedulingGates") or []:
+    for index, gate in enumerate(new.get("schedulingGates") or []):
         if gate.get("name") not in gates:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            yield Cause.forbidden(field="spec.schedulingGates", detail=detail)
+            yield Cause.forbidden(field=f"spec.schedulingGates[{index}].name", detail=detail)
     kept = new.get("tolerations") or []
     if any(toleration not in kept for toleration in old.get("tolerations") or []):
         detail = "existing toleration can not be modified except its tolerationSeconds"

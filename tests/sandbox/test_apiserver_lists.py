@@ -91,6 +91,7 @@ async def test_field_selectors(
         (PODS, {"labelSelector": "a>b"}, "unable to parse requirement"),
         (PODS, {"limit": "many"}, "limit"),
         (PODS, {"resourceVersion": "x"}, "resourceVersion"),
+        (PODS, {"continue": "x", "resourceVersion": "5"}, "not allowed when using continue"),
         (PODS, {"continue": "x"}, "continue key is not valid"),
         (PODS, {"continue": "eyJ2IjoxfQ"}, "continue key is not valid"),
     ],
@@ -182,6 +183,8 @@ async def test_a_list_at_a_version(api: ApiServer, client: httpx.AsyncClient) ->
     assert await names(client, resourceVersion=version, resourceVersionMatch="Exact") == ["a"]
     assert await names(client, resourceVersion=version, resourceVersionMatch="NotOlderThan") == ["a", "b"]
     assert await names(client, resourceVersion="0") == ["a", "b"]
+    without = await client.get(PODS, params={"resourceVersionMatch": "Exact"})
+    assert (without.status_code, without.json()["reason"]) == (422, "Invalid")
     early = await client.get(PODS, params={"resourceVersion": api.store.version + 9})
     assert (early.status_code, early.headers["Retry-After"]) == (504, "1")
     assert "Too large resource version" in early.json()["message"]

@@ -81,12 +81,34 @@ async def test_a_lease_cannot_be_replaced_without_a_version_but_a_node_can(clien
     refused = await client.put(f"{LEASES}/l", json={"metadata": {"name": "l"}})
     assert refused.status_code == 422
     assert refused.json()["message"] == (
-        'Lease.coordination.k8s.io "l" is invalid: '
+        'leases.coordination.k8s.io "l" is invalid: '
         "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     )
     await create(client, NODES, {"metadata": {"name": "n"}})
     node = {"metadata": {"name": "n", "labels": {"a": "b"}}}
     assert (await client.put(f"{NODES}/n", json=node)).json()["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_put_creates_a_lease_that_does_not_exist_but_no_pod(client: httpx.AsyncClient) -> None:
+    lease = {"metadata": {"resourceVersion": "5"}, "spec": {"holderIdentity": "me"}}
+    created = await client.put(f"{LEASES}/l", json=lease)
+    assert (created.status_code, created.json()["metadata"]["name"]) == (201, "l")
+    assert (await client.put(f"{PODS}/p", json=pod())).status_code == 404
+
+
+async def test_an_event_lives_in_the_namespace_of_what_it_is_about(client: httpx.AsyncClient) -> None:
+    for about, code in (
+        ({"namespace": "kube-system"}, 422),
+        ({"namespace": "default"}, 201),
+        ({"kind": "Node"}, 201),
+    ):
+        event = {"metadata": {"generateName": "e"}, "involvedObject": about}
+        assert (await client.post(EVENTS, json=event)).status_code == code
+    elsewhere = "/api/v1/namespaces/kube-system/events"
+    refused = await client.post(
+        elsewhere, json={"metadata": {"name": "e"}, "involvedObject": {"kind": "Node"}}
+    )
+    assert refused.status_code == 422
 
 
 async def test_put_of_another_uid_is_409(client: httpx.AsyncClient) -> None:
@@ -193,6 +215,7 @@ async def test_delete_respects_preconditions(client: httpx.AsyncClient, precondi
     created = (await create(client, PODS, pod()))["metadata"]
     refused = await client.request("DELETE", f"{PODS}/p", json={"preconditions": precondition})
     assert (refused.status_code, refused.json()["reason"]) == (409, "Conflict")
+    assert refused.json()["message"].startswith('Operation cannot be fulfilled on Pod "p": the ')
     right = {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}
     assert (await client.request("DELETE", f"{PODS}/p", json={"preconditions": right})).status_code == 200
 

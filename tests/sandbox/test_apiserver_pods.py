@@ -68,6 +68,23 @@ async def test_init_containers_get_the_same_defaults(client: httpx.AsyncClient) 
     assert (stored["restartPolicy"], stored["terminationMessagePolicy"]) == ("Always", "File")
 
 
+async def test_fields_that_say_nothing_are_not_stored(client: httpx.AsyncClient) -> None:
+    container = {"name": "c", "image": "x", "env": [{"name": "A", "value": ""}], "resources": {"limits": {}}}
+    empty = {"nodeName": "", "nodeSelector": {}, "hostNetwork": False, "priorityClassName": "", "volumes": []}
+    created = await create(client, PODS, pod(containers=[container], **empty))
+    assert not set(empty) & set(created["spec"])
+    stored = created["spec"]["containers"][0]
+    assert (stored["env"], stored["resources"]) == ([{"name": "A"}], {})
+
+
+async def test_ports_on_the_hosts_network_are_the_hosts_ports(client: httpx.AsyncClient) -> None:
+    container = {"name": "c", "image": "x", "ports": [{"containerPort": 80}]}
+    created = await create(client, PODS, pod(containers=[container], hostNetwork=True))
+    assert created["spec"]["containers"][0]["ports"] == [
+        {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
+    ]
+
+
 async def test_own_tolerations_of_a_lost_node_are_not_doubled(client: httpx.AsyncClient) -> None:
     own = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
     created = await create(client, PODS, pod(tolerations=[own]))
@@ -97,7 +114,13 @@ async def test_own_tolerations_of_a_lost_node_are_not_doubled(client: httpx.Asyn
         ),
         (
             {"requests": {"gpu": "1"}},
-            [("requests[gpu]", 'Invalid value: "gpu": must be a standard resource for containers')],
+            [
+                (
+                    "requests[gpu]",
+                    'Invalid value: "gpu": must be a standard resource type or fully qualified',
+                ),
+                ("requests[gpu]", 'Invalid value: "gpu": must be a standard resource for containers'),
+            ],
         ),
     ],
 )
@@ -108,7 +131,7 @@ async def test_amounts_that_cannot_be(
     assert causes(refused) == [(f"spec.containers[0].resources.{field}", text) for field, text in expected]
 
 
-@pytest.mark.parametrize("amount", ["", " 1", "a", True, [], {"a": 1}])
+@pytest.mark.parametrize("amount", ["", "1 1", "a", True, [], {"a": 1}])
 async def test_what_is_no_quantity_is_400(client: httpx.AsyncClient, amount: Any) -> None:
     refused = await client.post(PODS, json=asking(limits={GPU: amount}))
     assert (refused.status_code, refused.json()["reason"]) == (400, "BadRequest")
@@ -174,7 +197,17 @@ async def test_priority_comes_from_the_class(client: httpx.AsyncClient) -> None:
         ({"spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: "1"}}}]}}, 422),
         ({"spec": {"containers": [{"name": "second", "image": "x"}]}}, 422),
         ({"spec": {"schedulingGates": [{"name": "late"}]}}, 422),
-        ({"spec": {"tolerations": []}}, 422),
+        ({"spec": {"tolerations": []}}, 200),  # they come back
+        (
+            {
+                "spec": {
+                    "tolerations": [
+                        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+                    ]
+                }
+            },
+            422,
+        ),
         ({"metadata": {"labels": {"a": "b"}}}, 200),
     ],
 )
@@ -268,7 +301,7 @@ async def test_a_nodes_allocatable_starts_as_its_capacity_and_is_its_own_afterwa
     assert changed["capacity"] == {"cpu": "16", GPU: "49152"}
     assert changed["allocatable"] == {"cpu": "16"}
     refused = await patch(client, f"{NODES}/n/status", {"status": {"capacity": {GPU: "1.5"}}})
-    assert causes(refused) == [(f"status.capacity[{GPU}]", 'Invalid value: "1500m": must be an integer')]
+    assert causes(refused) == [(f"status.capacity.{GPU}", 'Invalid value: "1500m": must be an integer')]
     ignored = await patch(
         client, f"{NODES}/n", {"status": {"capacity": {"cpu": "1"}}, "spec": {"unschedulable": True}}
     )

@@ -61,24 +61,24 @@ async def run_demo(args: argparse.Namespace) -> int:
 
 
 async def _play(*, as_json_only: bool) -> int:
-    with _folder() as folder, Screen.on(stderr=as_json_only) as screen:
+    with _folder() as folder:
         logs = folder / "logs"
         logs.mkdir()
         _log_to(logs / "demo.log")
         with Processes(logs) as processes:
             try:
-                async with Cluster(folder=folder, processes=processes, screen=screen) as cluster:
-                    story, seen, wrong = await _act(cluster, screen=screen)
-                    if not as_json_only:
-                        refused = tuple(pod for pod in seen.pods if not pod.node)
-                        screen.end(cluster.board, sentences=story.sentences, refused=refused)
+                with Screen.on(stderr=as_json_only) as screen:
+                    async with Cluster(folder=folder, processes=processes, screen=screen) as cluster:
+                        story, seen, wrong = await _act(cluster, screen=screen)
+                if not as_json_only:
+                    screen.end(cluster.board, sentences=() if wrong else story.sentences)
             except (DemoError, ApiError, TimeoutError) as error:
-                print(f"{processes.tails()}\ngpushare-sandbox demo: {error}", file=sys.stderr)
-                return 1
+                wrong = [str(error) or "a part of the cluster did not answer in time"]
+            else:
+                if as_json_only:
+                    print(json.dumps(as_json(seen), indent=2))
             if wrong:
                 print(processes.tails(), file=sys.stderr)
-    if as_json_only:
-        print(json.dumps(as_json(seen), indent=2))
     for fault in wrong:
         print(f"gpushare-sandbox demo: {fault}", file=sys.stderr)
     return 1 if wrong else 0

@@ -24,7 +24,9 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
         self._began = time.monotonic()
         self._caption = ""
         self._told: set[str] = set()
@@ -73,16 +75,14 @@ class Screen:
     def _line(self, text: Text) -> None:
         self._console.print(Text(f"{self.seconds:5.1f} s  ", style="dim") + text, soft_wrap=True)
 
-    def end(self, board: Board, *, sentences: tuple[str, ...], refused: tuple[PlacedPod, ...]) -> None:
+    def end(self, board: Board, *, sentences: tuple[str, ...]) -> None:
         """The last table, and what was shown."""
-        if self._live:
-            self._live.update(Text(""), refresh=True)
-            self._live.stop()
         self._console.print(table(board))
         for number, sentence in enumerate(sentences, start=1):
             self._console.print(Text(f"{number}. {sentence}"))
-        for pod in refused:
-            self._console.print(Text(f"   Warning  FailedScheduling  pod/{pod.name}  {pod.refusal}"))
+        for pod in board.pods():
+            if pod.refusal:
+                self._console.print(Text(f"   Warning  FailedScheduling  {pod.refusal}"))
         self._console.print(Text(f"All of it in {self.seconds:.1f} s.", style="dim"))
 
 

@@ -41,7 +41,7 @@ def requests_of(pod: Pod) -> Amounts:
 
 def _requests(container: Mapping[str, Any]) -> Amounts:
     requests = (container.get("resources") or {}).get("requests") or {}
-    return {resource: parse(str(amount))[0] for resource, amount in requests.items()}
+    return {resource: parse(str(amount)).value for resource, amount in requests.items()}
 
 
 def _plus(one: Amounts, other: Amounts) -> Amounts:
@@ -85,7 +85,7 @@ def _insufficient(pod: Pod, *, node: Node, residents: Iterable[Pod]) -> list[str
 
 
 def _amount(amounts: Mapping[str, str], resource: str) -> Decimal:
-    return parse(str(amounts.get(resource, "0")))[0]
+    return parse(str(amounts.get(resource, "0"))).value
 
 
 def _tolerates(pod: Pod, taint: Mapping[str, str]) -> bool:

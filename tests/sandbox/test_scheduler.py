@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sysconfig
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -370,3 +371,24 @@ async def test_an_extender_that_takes_too_long_is_given_up(
     async with scheduler(NEVER, timeout=0.05):
         assert "context deadline exceeded" in await refused(api, "a")
     hung.set()
+
+
+async def test_the_command_schedules_until_it_is_told_to_end(
+    api: ApiServer, client: httpx.AsyncClient, extender: ScriptedExtender, tmp_path: Path
+) -> None:
+    await make_node(client)
+    await make_pod(client, "a", memory="8000", schedulerName="mine")
+    process = await asyncio.create_subprocess_exec(
+        Path(sysconfig.get_path("scripts")) / "gpushare-sandbox",
+        "scheduler",
+        f"--kubeconfig={api.kubeconfig(tmp_path / 'kubeconfig')}",
+        f"--extender={extender.url}",
+        "--scheduler-name=mine",
+        "--no-node-cache-capable",
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert await bound(api, "a") == "n1"
+    process.terminate()
+    _, log = await process.communicate()
+    assert process.returncode == 0, log.decode()
+    assert extender.requests[0].body["NodeNames"] is None

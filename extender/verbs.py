@@ -5,14 +5,13 @@ Both read the ledger and change nothing.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, node_name
 from gpushare.demand import Demand, demand_of
 from gpushare.ledger import Ledger
 from gpushare.placement import Policy, node_preference, policy_of, rank_scores
-from gpushare.views import NO_ROOM
+from gpushare.refusals import Reason
 
 
 def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> FilterResult:
@@ -24,9 +23,11 @@ def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> Filte
     demand = demand_of(args.pod.spec, ledger.names)
     policy_of(args.pod.annotations, names=ledger.names, default=policy)  # a typo shows now, not at bind
     names = args.names()
+    fitting = names if demand is None else _fitting(names, demand=demand, ledger=ledger)
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
-    fitting = _sort(names, demand=demand, ledger=ledger, failed=failed, unresolvable=unresolvable)
+    if demand is not None and len(fitting) < len(names):
+        failed, unresolvable = _refusals(names, fitting=set(fitting), demand=demand, ledger=ledger)
     return FilterResult(
         nodes=_pick(args.nodes, fitting=fitting),
         node_names=None if args.node_names is None else fitting,
@@ -47,39 +48,34 @@ def prioritize_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> l
     return [HostPriority(host=name, score=scores.get(name, 0)) for name in names]
 
 
-def _sort(
-    names: Sequence[str],
-    *,
-    demand: Demand | None,
-    ledger: Ledger,
-    failed: dict[str, str],
-    unresolvable: dict[str, str],
-) -> list[str]:
-    if demand is None:
-        return list(names)
+def _fitting(names: Sequence[str], *, demand: Demand, ledger: Ledger) -> list[str]:
     if len(demand.cards) == 1:
-        memory, slots = demand.cards[0].memory, demand.cards[0].slots
-    else:
-        memory = slots = _NO_SHORT_CUT
-    fitting = []
-    for name, view in zip(names, ledger.views(names), strict=True):
-        if memory <= view.free_memory and slots <= view.free_slots:
-            fitting.append(name)  # what `refusal` would say, without the call: 5,000 nodes a filter
-            continue
-        refusal = view.refusal(demand)
-        if refusal is None:
-            fitting.append(name)
-        elif refusal is NO_ROOM:
-            failed[name] = _NO_ROOM_TEXT
-        elif refusal.unresolvable:
-            unresolvable[name] = str(refusal)
-        else:
-            failed[name] = str(refusal)
-    return fitting
+        memory = demand.cards[0].memory
+        room = ledger.room(demand.cards[0].slots)
+        return [name for name in names if room.get(name, 0) >= memory]
+    return [name for name in names if ledger.view(name).refusal(demand) is None]
 
 
-_NO_SHORT_CUT = sys.maxsize
-_NO_ROOM_TEXT = str(NO_ROOM)
+def _refusals(
+    names: Sequence[str], *, fitting: Set[str], demand: Demand, ledger: Ledger
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The reasons of the nodes that do not fit: worth a retry, and impossible."""
+    rest = [name for name in names if name not in fitting]
+    failed: dict[str, str] = {}
+    if len(demand.cards) == 1:  # the common reason of a full cluster, without a call per node
+        memory = demand.cards[0].memory
+        room, largest = ledger.room(0), ledger.largest(demand.cards[0].slots)
+        failed = {name: _NO_ROOM for name in rest if room.get(name, 0) < memory <= largest.get(name, 0)}
+    unresolvable: dict[str, str] = {}
+    for name in rest:
+        if name not in failed:
+            refusal = ledger.view(name).refusal(demand)
+            if refusal is not None:
+                (unresolvable if refusal.unresolvable else failed)[name] = str(refusal)
+    return failed, unresolvable
+
+
+_NO_ROOM = str(Reason.NO_ROOM)
 
 
 def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
@@ -93,7 +89,8 @@ def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
 
 def _score(names: Sequence[str], *, demand: Demand, ledger: Ledger, policy: Policy) -> dict[str, int]:
     preferences = []
-    for view in ledger.views(set(names)):
+    for name in set(names):
+        view = ledger.view(name)
         if view.refusal(demand) is None:
             preference = node_preference(demand, preferred=view.rooms[policy], policy=policy, name=view.name)
             if preference is not None:

@@ -11,7 +11,7 @@ it uses. What an unbound pod claims about itself is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from gpushare.allocation import Allocation, CardRef
@@ -19,6 +19,7 @@ from gpushare.bookings import Booking, Claim, PodRef, Standing, Unreadable, clai
 from gpushare.cards import Card, NodeCards, cards_of
 from gpushare.demand import Demand, Share
 from gpushare.errors import CardsError, NoRoomError
+from gpushare.index import NodeIndex
 from gpushare.names import Names
 from gpushare.objects import Node, Pod
 from gpushare.placement import Policy, choose_cards
@@ -46,6 +47,7 @@ class Ledger:
         self._nodes: dict[str, _NodeRecord] = {}
         self._node_of: dict[str, str] = {}
         self._views: dict[str, NodeView] = {}  # computed when asked for, dropped on every change
+        self._indexes: dict[tuple[str, int], NodeIndex] = {}
         self._sequence = 0
 
     # What the API server says -------------------------------------------------------------------
@@ -56,7 +58,7 @@ class Ledger:
         record = self._nodes.setdefault(node.name, _NodeRecord())
         if (record.known, record.cards, record.problem) != (True, cards, problem):
             record.known, record.cards, record.problem = True, cards, problem
-            self._views.pop(node.name, None)
+            self._touch(node.name)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; the bookings of pods that still name it stay until they go themselves."""
@@ -64,7 +66,7 @@ class Ledger:
         if record is None:
             return
         record.known, record.cards, record.problem = False, None, None
-        self._views.pop(name, None)
+        self._touch(name)
         self._drop_if_empty(name)
 
     def retain_nodes(self, names: Set[str]) -> None:
@@ -89,7 +91,7 @@ class Ledger:
         if node is None:
             return
         del self._nodes[node].claims[uid]
-        self._views.pop(node, None)
+        self._touch(node)
         self._drop_if_empty(node)
 
     def retain_pods(self, uids: Set[str], *, since: int) -> None:
@@ -166,10 +168,13 @@ class Ledger:
             view = self._views[name] = self._compute_view(name, record)
         return view
 
-    def views(self, names: Iterable[str]) -> Iterator[NodeView]:
-        """The views of many nodes, in order."""
-        cached = self._views
-        return (cached.get(name) or self.view(name) for name in names)
+    def room(self, slots: int) -> Mapping[str, int]:
+        """`NodeView.room` of every node, by name; nodes with none may be absent."""
+        return self._index(("room", slots), lambda view: view.room(slots))
+
+    def largest(self, slots: int) -> Mapping[str, int]:
+        """`NodeView.largest` of every node, by name; nodes with none may be absent."""
+        return self._index(("largest", slots), lambda view: view.largest(slots))
 
     def known_nodes(self) -> list[str]:
         """Names of the nodes the API server has shown, sorted."""
@@ -187,6 +192,17 @@ class Ledger:
         if cards.unit != self.unit:
             return cards, Refusal(reason=Reason.UNIT_MISMATCH, unresolvable=True)
         return cards, None
+
+    def _touch(self, node: str) -> None:
+        """Whatever was computed of this node is old."""
+        self._views.pop(node, None)
+        for index in self._indexes.values():
+            index.touch(node)
+
+    def _index(self, key: tuple[str, int], measure: Callable[[NodeView], int]) -> Mapping[str, int]:
+        if key not in self._indexes:
+            self._indexes[key] = NodeIndex(lambda name: measure(self.view(name)), nodes=self._nodes)
+        return self._indexes[key].values()
 
     def _claim(self, uid: str) -> Claim | None:
         node = self._node_of.get(uid)
@@ -217,7 +233,7 @@ class Ledger:
         record = self._nodes.setdefault(claim.node, _NodeRecord())
         if record.claims.get(uid) != claim:
             record.claims[uid] = claim
-            self._views.pop(claim.node, None)
+            self._touch(claim.node)
         self._node_of[uid] = claim.node
 
     def _drop_if_empty(self, name: str) -> None:

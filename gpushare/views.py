@@ -65,12 +65,10 @@ class NodeView:
     """What shuts the node for every new pod."""
     rooms: Mapping[Policy, tuple[CardRoom, ...]]
     """What is left of the healthy cards, in each policy's order of preference."""
-    free_memory: int
-    """Units left of the card with the most left; with `free_slots` it decides most demands at once."""
-    free_slots: int
-    """Slots left of that same card."""
     largest_memory: int
-    """Units of the largest healthy card, as if it were empty."""
+    """Units of the largest healthy card, as if it were empty; 0 where the node takes nobody."""
+    whole_memory: int
+    """Units of the largest card, healthy or not, as if it were empty."""
     largest_slots: int
     """Slots of a healthy card, as if it were empty: all cards of a node have as many."""
 
@@ -90,8 +88,6 @@ class NodeView:
             problem = Refusal(reason=Reason.UNKNOWN_NODE)
         healthy = [] if problem else [view for view in cards if view.card.healthy]
         left = [CardRoom(index=view.card.index, free=view.free) for view in healthy]
-        rooms = {policy: in_order(left, policy=policy) for policy in Policy}
-        most = rooms[Policy.SPREAD][0].free if left else NOTHING
         return cls(
             name=name,
             known=known,
@@ -99,10 +95,9 @@ class NodeView:
             cards=cards,
             missing=missing,
             problem=problem,
-            rooms=rooms,
-            free_memory=most.memory,
-            free_slots=most.slots,
+            rooms={policy: in_order(left, policy=policy) for policy in Policy},
             largest_memory=max((view.usable.memory for view in healthy), default=0),
+            whole_memory=max((view.usable.memory for view in cards), default=0),
             largest_slots=max((view.usable.slots for view in healthy), default=0),
         )
 
@@ -117,30 +112,41 @@ class NodeView:
         not_shared = self.problem is not None and self.problem.reason is Reason.NOT_SHARED
         return bool(self.cards or self.missing) or not not_shared
 
+    def room(self, slots: int) -> int:
+        """Units left of the roomiest healthy card that has this many slots left.
+
+        A demand of one card fits the node exactly if it asks for no more than this.
+        """
+        spread = self.rooms[Policy.SPREAD]
+        return next((room.free.memory for room in spread if room.free.slots >= slots), 0)
+
+    def largest(self, slots: int) -> int:
+        """Units of the largest healthy card, as if it were empty, if it has this many slots; else 0."""
+        return self.largest_memory if slots <= self.largest_slots else 0
+
     def refusal(self, demand: Demand) -> Refusal | None:
         """Why the node cannot take the demand now; `None` if it can. A demand of no card always fits."""
         if not demand.cards:
             return None
         if self.problem is not None:
             return self.problem
-        if len(demand.cards) == 1:
-            share = demand.cards[0]
-            if share.memory <= self.free_memory:
-                if share.slots <= self.free_slots:
-                    return None
-            elif share.memory <= self.largest_memory and share.slots <= self.largest_slots:
-                return NO_ROOM
+        if demand.cards[0].memory > self.whole_memory and len(demand.cards) == 1:
+            return TOO_LARGE  # the commonest refusals first: a busy cluster gives thousands a second
         if choose_cards(demand, preferred=self.rooms[Policy.SPREAD]) is not None:
             return None
+        if len(demand.cards) == 1 and self._lacks_only_memory(demand.cards[0]):
+            return NO_ROOM
         return self._explain(demand)
+
+    def _lacks_only_memory(self, share: Share) -> bool:
+        return self.room(0) < share.memory <= self.largest(share.slots)
 
     def _explain(self, demand: Demand) -> Refusal:
         single = len(demand.cards) == 1
         memory_only = replace(demand, cards=tuple(Share(memory=share.memory) for share in demand.cards))
         whole = [CardRoom(index=view.card.index, free=view.usable) for view in self.cards]
         if choose_cards(memory_only, preferred=whole) is None:
-            reason = Reason.TOO_LARGE if single else Reason.MORE_CARDS_THAN_NODE
-            return Refusal(reason=reason, unresolvable=True)
+            return TOO_LARGE if single else TOO_MANY
         if choose_cards(demand, preferred=whole) is None:
             return Refusal(reason=Reason.TOO_FEW_SLOTS, unresolvable=True)
         healthy = [room for room, view in zip(whole, self.cards, strict=True) if view.card.healthy]
@@ -152,4 +158,5 @@ class NodeView:
 
 
 NO_ROOM = Refusal(reason=Reason.NO_ROOM)
-"""The commonest refusal, made once: a busy cluster answers it thousands of times a second."""
+TOO_LARGE = Refusal(reason=Reason.TOO_LARGE, unresolvable=True)
+TOO_MANY = Refusal(reason=Reason.MORE_CARDS_THAN_NODE, unresolvable=True)

@@ -589,9 +589,20 @@ def test_a_classic_node_is_served_without_slot_limit_and_by_index() -> None:
     assert free(ledger) == [16276, 8039]
 
 
-def test_views_of_many_nodes_come_in_the_order_asked() -> None:
-    ledger = ledger_of(node("n1", cards=[1]), node("n2", cards=[2]))
-    assert [view.name for view in ledger.views(["n2", "ghost", "n1", "n2"])] == ["n2", "ghost", "n1", "n2"]
+def test_the_rooms_of_all_nodes_are_those_of_each_and_follow_changes() -> None:
+    ledger = ledger_of(
+        node("n1", cards=[8192, 4096]), node("n2", cards=[2048], slots=1), node("n3", cards=[])
+    )
+    assert dict(ledger.room(0)) == {"n1": 8192, "n2": 2048}
+    assert dict(ledger.room(2)) == {"n1": 8192}
+    assert dict(ledger.largest(1)) == {"n1": 8192, "n2": 2048}
+    assert dict(ledger.largest(2)) == {"n1": 8192}
+    bind(ledger, pod("a", memory=8000))
+    assert dict(ledger.room(0)) == {"n1": 4096, "n2": 2048}
+    assert dict(ledger.largest(1)) == {"n1": 8192, "n2": 2048}
+    ledger.remove_node("n2")
+    ledger.set_pod(pod("bypass", memory=1, on="n1"))
+    assert dict(ledger.room(0)) == dict(ledger.largest(1)) == {}
 
 
 def test_a_view_taken_earlier_does_not_change() -> None:

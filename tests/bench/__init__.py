@@ -1,0 +1,1 @@
+"""`make bench`: what the design promises, measured as ratios within one run."""

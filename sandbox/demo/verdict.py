@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpushare.allocation import decode_allocation
 from gpushare.cards import Card
 from gpushare.demand import demand_of
+from gpushare.errors import AllocationError
 from gpushare.names import VISIBLE_DEVICES, Names
 from sandbox.demo.board import PlacedPod, ShownNode
 from sandbox.demo.cluster import Environments
@@ -71,10 +73,15 @@ def _pod_faults(pod: PlacedPod, *, seen: Seen, names: Names) -> Iterator[str]:
     asked = [share.memory for share in demand.cards]
     if asked != [pod.memory] * len(pod.cards):
         yield f"{pod.key} asks for {asked} and was given {pod.memory} on cards {list(pod.cards)}"
+    try:
+        allocation = decode_allocation(pod.annotations, node=pod.node, demand=demand, names=names)
+    except AllocationError as error:
+        yield f"{pod.key} {error}"
+        return
+    uuids = [card.uuid for card in allocation.cards]
     cards = [card for index in pod.cards if (card := seen.card(node=pod.node, index=index))]
-    uuids = [card.uuid for card in cards]
-    if len(cards) != len(pod.cards):
-        yield f"{pod.key} was given cards {list(pod.cards)}, of which {pod.node} has only {uuids}"
+    if [card.uuid for card in cards] != uuids:
+        yield f"{pod.key} was given {uuids}, but cards {list(pod.cards)} of {pod.node} are others"
     environments = seen.environments.get((pod.namespace, pod.name), {})
     for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
         needs = demand.container(container.name)

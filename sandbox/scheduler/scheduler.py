@@ -11,7 +11,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeapi.backoff import Backoff
@@ -110,7 +110,9 @@ class Scheduler:
             had_room = was_assumed or (before is not None and before.is_bound)
             if had_room and (after is None or after.is_terminal):
                 self._move_all()
-        elif self._is_ours(after) and pod.uid not in self._assumed:
+        elif not self._is_ours(after):
+            self._waiting.pop(pod.uid, None)
+        elif pod.uid not in self._assumed:
             entry = self._waiting.get(pod.uid)
             if entry is None:
                 self._waiting[pod.uid] = _Waiting(pod=after, arrival=next(self._arrivals))
@@ -178,8 +180,9 @@ class Scheduler:
     async def _choose(self, pod: Pod) -> Node:
         """The node for a pod; raises `_Unschedulable`, or `ExtenderError` for a failed filter."""
         nodes = sorted(self._nodes.objects.values(), key=lambda node: node.name)
+        residents = self._residents()
         reasons: dict[str, Sequence[str]] = {
-            node.name: why_not(pod, node=node, residents=self._residents(node.name)) for node in nodes
+            node.name: why_not(pod, node=node, residents=residents.get(node.name, ())) for node in nodes
         }
         feasible: Sequence[Node] = [node for node in nodes if not reasons[node.name]]
         extender = self._extender_for(pod)
@@ -202,13 +205,13 @@ class Scheduler:
     def _extender_for(self, pod: Pod) -> ExtenderClient | None:
         return self._extender if self._extender and self._extender.is_interested(pod) else None
 
-    def _residents(self, node: str) -> Iterator[Pod]:
-        for pod in self._pods.objects.values():
-            if pod.is_bound and pod.node_name == node:
-                yield pod
-        for pod, assumed_on in self._assumed.values():
-            if assumed_on == node:
-                yield pod
+    def _residents(self) -> Mapping[str, Sequence[Pod]]:
+        """The pods that take room, by node: those that are bound, and those assumed to be soon."""
+        bound = ((pod, pod.node_name) for pod in self._pods.objects.values() if pod.is_bound)
+        residents: dict[str, list[Pod]] = {}
+        for pod, node in itertools.chain(bound, self._assumed.values()):
+            residents.setdefault(node, []).append(pod)
+        return residents
 
     async def _bind(self, entry: _Waiting, *, node: str) -> None:
         pod = entry.pod

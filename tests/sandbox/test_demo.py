@@ -21,7 +21,7 @@ from sandbox.demo.board import PlacedPod, ShownNode
 from sandbox.demo.processes import DemoError, Processes
 from sandbox.demo.script import Expected, Story, sample_files
 from sandbox.demo.verdict import Seen, faults
-from tests.build import NAMES, container, pod
+from tests.build import NAMES, pod
 from tests.waiting import until
 
 DEMO = Path(sysconfig.get_path("scripts")) / "gpushare-sandbox"
@@ -126,6 +126,7 @@ ENV = {
     NAMES.container_memory: "4000",
     NAMES.card_memory: "16276",
 }
+BOUND = pod("a", memory=4000, on="n1", cards=[CARDS[1]])
 PLACED = PlacedPod(
     namespace="default",
     name="a",
@@ -134,8 +135,8 @@ PLACED = PlacedPod(
     memory=4000,
     phase="Running",
     refusal="",
-    annotations={},
-    spec=pod("a", containers=[container("main", memory=4000)]).spec,
+    annotations=dict(BOUND.annotations),
+    spec=BOUND.spec,
 )
 SEEN = Seen(
     nodes=[ShownNode(name="n1", cards=CARDS, is_ready=True)],
@@ -172,7 +173,8 @@ def test_a_good_ending_has_no_faults() -> None:
         (seen(memory=20000), "card 1 has 16276 units and holds 20000"),
         (seen(cards=(0,)), "on n1 cards [0] instead of n1 cards [1]"),
         (seen(cards=(0, 1)), "asks for [4000] and was given 4000 on cards [0, 1]"),
-        (seen(cards=(7,)), "of which n1 has only []"),
+        (seen(cards=(7,)), "was given ['GPU-1'], but cards [7] of n1 are others"),
+        (seen(annotations={}), "default/a has no card allocation"),
         (seen(phase="Failed"), "does not run"),
         (seen(refusal="0/1 nodes are available"), "was refused"),
     ],

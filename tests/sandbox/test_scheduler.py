@@ -179,6 +179,21 @@ async def test_pods_of_other_schedulers_and_gated_pods_are_left_alone(
     assert not node_of(api, "theirs")
 
 
+async def test_a_pod_that_is_being_deleted_is_not_tried_again(
+    api: ApiServer, client: httpx.AsyncClient, extender: ScriptedExtender, scheduler: Start
+) -> None:
+    await make_pod(client, "a", memory="1")
+    await patch(client, f"{PODS}/a", {"metadata": {"finalizers": ["example.com/wait"]}})
+    async with scheduler():
+        await refused(api, "a")
+        await client.delete(f"{PODS}/a")
+        await make_pod(client, "b", memory="1")
+        await refused(api, "b")
+        await make_node(client)
+        await bound(api, "b")
+    assert {pod for _, pod in extender.verbs()} == {"b"}
+
+
 async def test_pods_go_by_priority_then_age(
     api: ApiServer, client: httpx.AsyncClient, extender: ScriptedExtender, scheduler: Start
 ) -> None:

@@ -19,7 +19,7 @@ class _KeyValue(logging.Formatter):
         message = record.getMessage()
         level = record.levelname.lower()
         line = f"time={moment}.{int(record.msecs):03d}Z level={level} at={record.name} {message}"
-        line = _cut(_one_line(line[:_LONGEST]), more=len(line) > _LONGEST)
+        line = _cut(_one_line(line[:_LONGEST]))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -33,9 +33,9 @@ def _one_line(text: str) -> str:
     )
 
 
-def _cut(line: str, *, more: bool) -> str:
+def _cut(line: str) -> str:
     encoded = line.encode()
-    if len(encoded) < _LONGEST and not more:
+    if len(encoded) < _LONGEST:
         return line
     return encoded[: _LONGEST - 1 - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
 

@@ -62,7 +62,7 @@ def test_what_is_logged_cannot_break_or_forge_a_line(capsys: pytest.CaptureFixtu
     assert "level=info at=x pod=" in err
 
 
-@pytest.mark.parametrize("text", ["x" * 100_000, "€" * 100_000, "\n" * 100_000])
+@pytest.mark.parametrize("text", ["x" * 100_000, "€" * 100_000, "\n" * 100_000, "\n" * 900, "x" * 1024])
 def test_a_line_is_less_than_1_KiB_and_shows_that_it_was_cut(
     capsys: pytest.CaptureFixture[str], text: str
 ) -> None:

@@ -214,6 +214,16 @@ async def test_L3_after_a_gap_the_whole_is_listed_and_deletions_take_effect(
         assert script.asked[3].query["resourceVersion"] == "20"
 
 
+async def test_a_gap_is_logged_in_the_api_servers_words(
+    script: Script, api: KubeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    script.then(page("a", version=7), watch(EXPIRED), page("a", version=9), watch(held=True))
+    with caplog.at_level(logging.WARNING):
+        async with watching(api):
+            await script.asked_for(4)
+    assert "410 Expired: too old resource version: 1 (9)" in caplog.text
+
+
 async def test_a_list_whose_pages_expire_begins_anew(script: Script, api: KubeApi) -> None:
     script.then(
         page("a", version=7, more="t"), refuse(410, reason="Expired"), page("b", version=9), watch(held=True)

@@ -6,6 +6,7 @@ a write was applied when its answer is lost makes all the difference to a client
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Literal
@@ -32,7 +33,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     count: int | None = None
     """How many requests it is for; None for all until it is removed."""
     seconds: float = 0.0
-    """For ``delay``."""
+    """For ``delay``; it ends earlier when the rule is removed."""
     status: int = 500
     """For ``answer``."""
     retry_after: int | None = None
@@ -64,8 +65,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return (
             (not rule.method or rule.method.upper() == self.method)
             and (not rule.path or re.search(rule.path, self.path) is not None)
-            and (not rule.client or rule.client == self.client or rule.client in self.user_agent)
+            and self.is_client(rule.client)
         )
+
+    def is_client(self, name: str) -> bool:
+        """Whether a name means this client; an empty one means every client."""
+        return not name or name == self.client or name in self.user_agent
 
 
 class Fault:
@@ -168,7 +173,8 @@ class Faults:
                 continue
             fault.strike()
             if rule.action == "delay":
-                await asyncio.sleep(rule.seconds)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(fault.released(), rule.seconds)
             elif rule.action == "hold":
                 await fault.released()
             elif rule.action == "drop":

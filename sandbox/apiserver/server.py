@@ -154,11 +154,7 @@ class ApiServer:
             watch.send_bookmark()
 
     def _cut_watches(self, client: str) -> int:
-        chosen = [
-            watch
-            for watch in self._watches
-            if not client or client in (watch.caller.client, watch.caller.user_agent)
-        ]
+        chosen = [watch for watch in self._watches if watch.caller.is_client(client)]
         for watch in chosen:
             watch.cut()
         return len(chosen)

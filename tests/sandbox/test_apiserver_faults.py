@@ -115,6 +115,8 @@ async def test_cut_watches_break_off_and_new_ones_are_served(
             await cut.next()
         await create(client, PODS, pod())
         assert await spared.names(1) == [("ADDED", "p")]
+    async with watch(client, PODS):
+        assert api.faults.cut_watches(client="httpx") == 1  # by its User-Agent
     async with watch(client, PODS, client_name="victim") as again:
         assert await again.names(1) == [("ADDED", "p")]
 

@@ -205,6 +205,7 @@ async def test_a_finalizer_holds_a_deleted_object(client: httpx.AsyncClient) -> 
     await create(client, NODES, node)
     held = await client.delete(f"{NODES}/n")
     assert "deletionTimestamp" in held.json()["metadata"]
+    assert (await patch(client, f"{NODES}/n", {"metadata": {"labels": {"a": "b"}}})).status_code == 200
     assert (await client.get(f"{NODES}/n")).status_code == 200
     await patch(client, f"{NODES}/n", {"metadata": {"finalizers": None}})
     assert (await client.get(f"{NODES}/n")).status_code == 404

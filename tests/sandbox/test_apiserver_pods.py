@@ -70,7 +70,13 @@ async def test_init_containers_get_the_same_defaults(client: httpx.AsyncClient) 
 
 async def test_fields_that_say_nothing_are_not_stored(client: httpx.AsyncClient) -> None:
     container = {"name": "c", "image": "x", "env": [{"name": "A", "value": ""}], "resources": {"limits": {}}}
-    empty = {"nodeName": "", "nodeSelector": {}, "hostNetwork": False, "priorityClassName": "", "volumes": []}
+    empty: dict[str, Any] = {
+        "nodeName": "",
+        "nodeSelector": {},
+        "hostNetwork": False,
+        "priorityClassName": "",
+        "volumes": [],
+    }
     created = await create(client, PODS, pod(containers=[container], **empty))
     assert not set(empty) & set(created["spec"])
     stored = created["spec"]["containers"][0]

@@ -26,6 +26,8 @@ from gpushare.placement import Policy, choose_cards
 from gpushare.refusals import Reason, Refusal
 from gpushare.views import CardView, Holding, NodeView
 
+_MOST_INDEXES = 16  # each has a number per node, and users choose how many slots they ask for
+
 
 @dataclass(kw_only=True, slots=True)
 class _NodeRecord:
@@ -200,9 +202,13 @@ class Ledger:
             index.touch(node)
 
     def _index(self, key: tuple[str, int], measure: Callable[[NodeView], int]) -> Mapping[str, int]:
-        if key not in self._indexes:
-            self._indexes[key] = NodeIndex(lambda name: measure(self.view(name)), nodes=self._nodes)
-        return self._indexes[key].values()
+        index = self._indexes.pop(key, None)
+        if index is None:
+            index = NodeIndex(lambda name: measure(self.view(name)), nodes=self._nodes)
+            while len(self._indexes) >= _MOST_INDEXES:
+                del self._indexes[next(iter(self._indexes))]
+        self._indexes[key] = index  # in the order of use: the one asked longest ago goes first
+        return index.values()
 
     def _claim(self, uid: str) -> Claim | None:
         node = self._node_of.get(uid)

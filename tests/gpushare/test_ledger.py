@@ -1,5 +1,6 @@
 """The ledger, case by case. `test_ledger_trace` checks the same rules over random histories."""
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -612,3 +613,24 @@ def test_a_view_taken_earlier_does_not_change() -> None:
     bind(ledger, pod("a", memory=192))
     assert before.cards[0].free.memory == 8192
     assert free(ledger) == [8000]
+
+
+def test_pods_of_every_number_of_containers_cost_no_memory_that_stays() -> None:
+    """Filter keeps an index per number of slots: a user who asks for each must not fill the extender."""
+    ledger = ledger_of(*[node(f"n{number}", cards=[8192]) for number in range(200)])
+    expected = {f"n{number}": 8192 for number in range(200)}
+    ledger.room(1)
+    tracemalloc.start()
+    try:
+        for slots in range(1, 33):
+            assert ledger.room(slots) == expected
+        before, _ = tracemalloc.get_traced_memory()
+        for slots in range(33, 600):
+            assert ledger.room(slots) == {}
+            assert ledger.largest(slots % 32) == expected
+            ledger.set_pod(pod("a", uid="uid-a", memory=slots, on="n0", cards=[0]))
+            ledger.remove_pod("uid-a")
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 300_000

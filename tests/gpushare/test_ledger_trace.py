@@ -226,6 +226,8 @@ class Cluster(RuleBasedStateMachine):
             )
             for chosen in itertools.permutations(free, len(kind.needs))
         )
+        view = self.ledger.view(name)
+        assert (view.refusal(demand(asking)) is None) == fits
         try:
             booking = self.ledger.reserve_cards(
                 PodRef.of(asking), demand=demand(asking), node=name, policy=policy
@@ -393,6 +395,17 @@ class Cluster(RuleBasedStateMachine):
                 assert view.problem.reason is Reason.UNKNOWN_NODE
             elif cards:
                 assert (view.problem is not None) == self.is_closed(name)
+            self.check_indexes(name)
+
+    def check_indexes(self, name: str) -> None:
+        """What filter looks up must be what the cards say."""
+        free = {} if self.is_closed(name) else self.expected_free(name)
+        cards = {} if self.is_closed(name) else self.cards.get(name, {})
+        for wanted in range(SLOTS + 2):
+            room = max((memory for memory, slots in free.values() if slots >= wanted), default=0)
+            whole = max((card.memory - RESERVE for card in cards.values() if card.healthy), default=0)
+            assert self.ledger.room(wanted).get(name, 0) == room
+            assert self.ledger.largest(wanted).get(name, 0) == (whole if wanted <= SLOTS else 0)
 
     @invariant()
     def no_card_is_over_its_size_but_by_force(self) -> None:

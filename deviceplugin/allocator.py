@@ -1,8 +1,9 @@
 """One call of kubelet's: find the pod, check, answer, remember. Calls are taken one at a time.
 
-kubelet is asked first, since the watch may lag behind it. What is in doubt is read from the API server, and
-before a call is refused the node's pods are listed once afresh. Every step has a deadline, so that a call
-ends within 5 s whatever is out of reach.
+kubelet is asked first, since the watch may lag behind it. The pod that it must mean is read from the API
+server, since kubelet names no UID and a pod by the same name may have another card; nothing is answered on
+the word of the watch alone. Before a call is refused, the node's pods are listed once afresh. Every step has
+a deadline, so that a call ends within 5 s whatever is out of reach.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from deviceplugin.answers import Answer, check_room, check_slots
 from deviceplugin.errors import AllocateError, NoPodError, NoSlotError
 from deviceplugin.holdings import bookings_of
 from deviceplugin.inventory import Inventory
-from deviceplugin.matching import Call, Listed, Match, Memory, doubtful, match, match_alone
+from deviceplugin.matching import Call, Listed, Match, Memory, match, match_alone, possible
 from deviceplugin.podresources import KubeletSilent, PodResources
 from deviceplugin.pods import NodePod, NodePods, PodReader, by_key
 from deviceplugin.slots import choose_slots
@@ -41,8 +42,6 @@ class _Snapshot:
     """The API server's pods of this node, as far as they are known."""
 
     pods: dict[str, NodePod]
-    unread: frozenset[str] = frozenset()
-    """Keys of doubtful pods that could not be read."""
     is_fresh: bool = False
     """Whether it is a list that was asked for during this call."""
 
@@ -95,6 +94,9 @@ class Allocator:
                     f"{cards}; delete the pod and let the GPU scheduler place a new one",
                     uid=found.pod.metadata.uid,
                 )
+            log.debug(
+                "preferred pod=%s container=%s slots=%s", found.pod.key, found.container, ",".join(slots)
+            )
             return slots
 
     async def allocate(self, ids: Sequence[str]) -> Answer:
@@ -168,7 +170,6 @@ class Allocator:
                 call,
                 listed=listed,
                 pods=snapshot.pods,
-                unread=snapshot.unread,
                 memory=memory,
                 cards=cards,
                 names=names,
@@ -183,39 +184,36 @@ class Allocator:
         return found
 
     async def _snapshot(self, listed: Sequence[Listed]) -> _Snapshot:
-        """What is known of the node's pods, with the doubtful ones read anew."""
-        if not self._is_synced():
-            return await self._fresh()
+        """What is known of the node's pods, with those that may be meant read just now."""
         pods = by_key(self._view.all())
-        memory = Memory(answered=self._answered, refused=self._refused)
-        doubts = {pod.key: pod for pod in doubtful(listed, pods=pods, memory=memory, names=self._names)}
-        if len(doubts) > _MOST_READS:
-            with contextlib.suppress(AllocateError):
-                return await self._fresh()
-            return _Snapshot(pods=pods, unread=frozenset(doubts))
-        outcomes = await asyncio.gather(*(self._read(pod) for pod in doubts.values()))
-        unread = set()
-        for key, outcome in zip(doubts, outcomes, strict=True):
-            if isinstance(outcome, ApiError):
-                log.warning("unread pod=%s reason=%r", key, str(outcome)[:500])
-                unread.add(key)
-            elif outcome is None or outcome.node_name != self._node:
+        meant = {pod.key: pod for pod in possible(listed, pods=pods, names=self._names)}
+        if not self._is_synced() or len(meant) > _MOST_READS:
+            return await self._fresh()
+        try:
+            read = await asyncio.gather(
+                *(
+                    self._reader.read(namespace=pod.namespace, name=pod.name, timeout=READ_SECONDS)
+                    for pod in meant.values()
+                )
+            )
+        except ApiError as error:
+            raise _unknown(", ".join(meant), error) from error
+        for key, pod in zip(meant, read, strict=True):
+            if pod is None or pod.node_name != self._node:
                 pods.pop(key, None)
             else:
-                pods[key] = outcome
-        return _Snapshot(pods=pods, unread=frozenset(unread))
-
-    async def _read(self, pod: Listed) -> NodePod | ApiError | None:
-        try:
-            return await self._reader.read(namespace=pod.namespace, name=pod.name, timeout=READ_SECONDS)
-        except ApiError as error:
-            return error
+                pods[key] = pod
+        return _Snapshot(pods=pods)
 
     async def _fresh(self) -> _Snapshot:
         try:
             return _Snapshot(pods=by_key(await self._reader.list(timeout=READ_SECONDS)), is_fresh=True)
         except ApiError as error:
-            raise NoPodError(
-                f"the pods of this node are not known: {error}; create the pod again once the API server "
-                "is reachable"
-            ) from error
+            raise _unknown("the pods of this node", error) from error
+
+
+def _unknown(what: str, error: ApiError) -> NoPodError:
+    return NoPodError(
+        f"{what} cannot be read, so that nobody can tell which card was given: {error}; create the pod "
+        "again once the API server is reachable"
+    )

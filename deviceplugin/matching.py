@@ -1,8 +1,9 @@
 """Which pod is kubelet's call for? Pure: values in, a match or an error out.
 
 The call names no pod. kubelet admits pods one at a time and lists the one under admission in PodResources
-(1.36), so the pod meant is one that kubelet lists and that still lacks slots. What the API server says of
-that pod may lag behind kubelet: names that are in doubt are to be read before anything is decided.
+(1.36), so the pod meant is one that kubelet lists and that still lacks slots. The list has names and no UIDs,
+and the watch may lag behind kubelet: a name may by now be another pod's. So whatever may be meant is read
+from the API server before anything is decided.
 """
 
 from __future__ import annotations
@@ -101,27 +102,15 @@ def asks_of(pod: NodePod, *, names: Names) -> tuple[Ask, ...]:
     return tuple(asks)
 
 
-def doubtful(
-    listed: Iterable[Listed], *, pods: Mapping[str, NodePod], memory: Memory, names: Names
-) -> tuple[Listed, ...]:
-    """The pods of kubelet's list whose state in `pods` (by key) may be too old to decide anything.
+def possible(listed: Iterable[Listed], *, pods: Mapping[str, NodePod], names: Names) -> tuple[Listed, ...]:
+    """The pods of kubelet's list that a call may be for, by what the watch has shown of them (by key).
 
-    These are the pods that the watch has not shown, those it shows without an allocation, and those that
-    were answered and hold nothing: such a one may be its own successor, a new pod by the same name.
+    Those are the pods it has not shown, and those with a container that lacks its slots. Normally it is
+    the one pod that kubelet is admitting.
     """
     return tuple(
-        pod for pod in listed if _is_doubtful(pod, known=pods.get(pod.key), memory=memory, names=names)
+        pod for pod in listed if pod.key not in pods or _lacking(pods[pod.key], held=pod.held, names=names)
     )
-
-
-def _is_doubtful(pod: Listed, *, known: NodePod | None, memory: Memory, names: Names) -> bool:
-    if known is None:
-        return True
-    empty = [ask for ask in asks_of(known, names=names) if not pod.held.get(ask.container)]
-    if empty and names.index not in known.annotations and names.allocation not in known.annotations:
-        return True
-    settled = _is_settled(known, memory=memory, names=names)
-    return any(ask.listed and (settled or memory.slots(known, ask) is not None) for ask in empty)
 
 
 def match(
@@ -129,36 +118,26 @@ def match(
     *,
     listed: Sequence[Listed],
     pods: Mapping[str, NodePod],
-    unread: Collection[str],
     memory: Memory,
     cards: Sequence[Card],
     names: Names,
 ) -> Match:
     """Find the pod that a call is for among those that kubelet lists.
 
-    `pods` are the API server's pods of this node by key, `unread` the keys of doubtful pods that could
-    not be read. Raises `NoPodError` where no pod fits, or several with different answers, and what
-    `answer_for` raises for a match that cannot be answered.
+    `pods` are the API server's pods of this node by key, the `possible` ones read just now. Raises
+    `NoPodError` where no pod fits, or several with different answers, and what `answer_for` raises for a
+    match that cannot be answered.
     """
-    strangers = [pod.key for pod in listed if pod.key not in pods]
-    if any(key in unread for key in strangers):
-        raise NoPodError(
-            f"kubelet knows pods that the API server could not be asked about ({_some(strangers)}); "
-            "create the pod again once the API server is reachable"
-        )
     candidates = [
         candidate
         for pod in listed
         if pod.key in pods
-        and (
-            candidate := _candidate(
-                call, pod=pods[pod.key], held=pod.held, unread=pod.key in unread, memory=memory, names=names
-            )
-        )
+        and (candidate := _candidate(call, pod=pods[pod.key], held=pod.held, memory=memory, names=names))
     ]
     fresh = [candidate for candidate in candidates if not candidate.is_repeat]
     hopeful = [candidate for candidate in fresh if candidate.pod.metadata.uid not in memory.refused]
     # A repeat is no answer while kubelet lists a pod that is gone from the API: it may be the one meant.
+    strangers = any(pod.key not in pods for pod in listed)
     repeats = [] if strangers else [candidate for candidate in candidates if candidate.is_repeat]
     group = hopeful or fresh or repeats
     if not group:
@@ -182,7 +161,8 @@ def match_alone(
     candidates = [
         candidate
         for pod in waiting or live
-        if (candidate := _candidate(call, pod=pod, held={}, unread=True, memory=memory, names=names))
+        if (waiting or call.ids in memory.answered.get(pod.metadata.uid, {}).values())
+        and (candidate := _candidate(call, pod=pod, held={}, memory=memory, names=names))
     ]
     group = [candidate for candidate in candidates if candidate.is_repeat is not bool(waiting)]
     if not group or len(waiting) > 1:
@@ -195,31 +175,37 @@ def match_alone(
 
 
 def _candidate(
-    call: Call,
-    *,
-    pod: NodePod,
-    held: Mapping[str, frozenset[str]],
-    unread: bool,
-    memory: Memory,
-    names: Names,
+    call: Call, *, pod: NodePod, held: Mapping[str, frozenset[str]], memory: Memory, names: Names
 ) -> _Candidate | None:
     """The container of one pod that the call would be for, if it is for this pod at all."""
     if pod.is_terminal:
         return None
-    asks = asks_of(pod, names=names)
-    last_held = max((place for place, ask in enumerate(asks) if held.get(ask.container)), default=-1)
-    empty = [ask for ask in asks[last_held + 1 :] if ask.slots == call.size]
-    new = next((ask for ask in empty if memory.slots(pod, ask) is None), None)
+    again = [
+        ask
+        for ask in asks_of(pod, names=names)
+        if call.ids is not None and memory.slots(pod, ask) == call.ids
+    ]
+    lacking = [ask for ask in _lacking(pod, held=held, names=names) if ask.slots == call.size]
+    new = [ask for ask in lacking if memory.slots(pod, ask) is None]
     if _is_settled(pod, memory=memory, names=names):
-        new = None
-    again = [ask for ask in asks if call.ids is not None and memory.slots(pod, ask) == call.ids]
-    if again and (new is None or again[-1].listed):
+        new = []
+    if again and (not new or again[-1].listed):
         # kubelet passes on a plain init container's slots within the pod, and nobody else's.
         return _Candidate(pod=pod, ask=again[-1], is_repeat=True)
-    if new is not None:
-        return _Candidate(pod=pod, ask=new, is_repeat=False)
-    lost = next((ask for ask in empty if ask.listed), None)
-    return None if lost is None or unread else _Candidate(pod=pod, ask=lost, is_repeat=True)
+    if new:
+        return _Candidate(pod=pod, ask=new[0], is_repeat=False)
+    return _Candidate(pod=pod, ask=lacking[0], is_repeat=True) if lacking else None
+
+
+def _lacking(pod: NodePod, *, held: Mapping[str, frozenset[str]], names: Names) -> tuple[Ask, ...]:
+    """The containers for which kubelet may yet call, going by its own list.
+
+    It calls in order, so that everything before a container with slots is done with; and the plain init
+    containers, which the list never shows, are done with once the pod was admitted.
+    """
+    asks = asks_of(pod, names=names)
+    last_held = max((place for place, ask in enumerate(asks) if held.get(ask.container)), default=-1)
+    return tuple(ask for ask in asks[last_held + 1 :] if ask.listed or not pod.was_admitted)
 
 
 def _waits(pod: NodePod, *, memory: Memory, names: Names) -> bool:

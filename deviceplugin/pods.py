@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from gpushare.objects import Pod, PodStatus
 from kubeapi.client import KubeApi, Response
-from kubeapi.errors import ApiError
+from kubeapi.errors import ApiError, ApiUnreachable
 
 PODS = "/api/v1/pods"
+_RETRY_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -101,7 +103,7 @@ class PodReader(Protocol):
 
 
 class ApiPods:
-    """The real side: the API server."""
+    """The real side: the API server. What fails at once, as on a connection it has closed, is tried again."""
 
     def __init__(self, api: KubeApi, *, node: str) -> None:
         self._api = api
@@ -109,12 +111,22 @@ class ApiPods:
 
     async def read(self, *, namespace: str, name: str, timeout: float) -> NodePod | None:  # noqa: ASYNC109
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        answer = await self._api.request("GET", path, timeout=timeout)
+        answer = await self._get(path, query={}, seconds=timeout)
         return None if answer.status == 404 else _decode(_pod_decoder, answer)
 
     async def list(self, *, timeout: float) -> tuple[NodePod, ...]:  # noqa: ASYNC109
-        answer = await self._api.request("GET", PODS, query=self._query, timeout=timeout)
-        return _decode(_list_decoder, answer).items or ()
+        return _decode(_list_decoder, await self._get(PODS, query=self._query, seconds=timeout)).items or ()
+
+    async def _get(self, path: str, *, query: Mapping[str, str], seconds: float) -> Response:
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while True:
+            try:
+                return await self._api.request("GET", path, query=query, timeout=end - clock())
+            except ApiUnreachable:
+                if end - clock() < 2 * _RETRY_SECONDS:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], answer: Response) -> T:

@@ -80,12 +80,16 @@ class KubeletLink:
     async def run(self) -> None:
         """Register, and again whenever that is needed, until cancelled; then leave nothing behind."""
         watch = asyncio.create_task(self._watch_folder())
+        complaint = ""
         try:
             while True:
                 try:
                     await self._one_registration()
+                    complaint = ""
                 except (OSError, RuntimeError) as error:  # RuntimeError: how gRPC says that it cannot bind
-                    log.warning("cannot serve socket=%s reason=%r", self._socket, str(error))
+                    if str(error) != complaint:
+                        log.warning("cannot serve socket=%s reason=%r", self._socket, str(error))
+                    complaint = str(error)
                 await self._pause(self._backoff.next())
         finally:
             watch.cancel()

@@ -170,14 +170,35 @@ async def test_A8_a_repeat_gets_the_same_answer(one_node: Cluster) -> None:
             assert await one_node.allocate(*call.device_ids) == env[call.container]
 
 
-async def test_A9_without_an_api_server_what_is_known_is_answered(one_node: Cluster) -> None:
+async def test_A9_without_an_api_server_an_answered_container_is_answered_again(one_node: Cluster) -> None:
+    async with one_node.plugin():
+        env = await one_node.run("a", C(memory=2000), cards=[0])
+        one_node.server.faults.add(NO_API)
+        [call] = one_node.node.journal.calls("Allocate")
+        assert await one_node.allocate(*call.device_ids) == env["main"]
+
+
+async def test_A9_without_an_api_server_a_name_is_not_taken_for_a_pod(one_node: Cluster) -> None:
+    """Cut off alone, the plugin cannot see that the pod it knows has a successor by the same name."""
     one_node.node.hold_admission()
     async with one_node.plugin() as plugin:
-        await one_node.bind(await one_node.create("a", C(memory=2000)), 0)
+        await one_node.bind(await one_node.create("sts-0", C(memory=2000)), 0)
         await until(lambda: len(plugin.view.all()) == 1, what=plugin.view.all)
         one_node.server.faults.add(NO_API)
-        await one_node.node.admit(name="a")
-        assert (await one_node.environment("a"))["main"][VISIBLE_DEVICES] == "GPU-0"
+        one_node.server.faults.add(Rule(action="freeze", client=AGENT))
+        await one_node.delete("sts-0")
+        await one_node.bind(await one_node.create("sts-0", C(memory=2000)), 1)
+        await one_node.node.admit(name="sts-0")
+        assert "default/sts-0 cannot be read" in await one_node.refusal("sts-0")
+
+
+async def test_a_dropped_connection_is_no_reason_to_refuse(one_node: Cluster) -> None:
+    async with one_node.plugin():
+        drop = one_node.server.faults.add(
+            Rule(action="drop", method="GET", path="/pods/a$", client=AGENT, count=2)
+        )
+        await one_node.run("a", C(memory=2000), cards=[0])
+    assert drop.hits == 2
 
 
 async def test_A9_a_silent_api_server_does_not_hold_kubelet_for_more_than_5_s(one_node: Cluster) -> None:

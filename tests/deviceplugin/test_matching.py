@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from deviceplugin.errors import NoPodError, PodError
-from deviceplugin.matching import Call, Listed, Match, Memory, asks_of, doubtful, match, match_alone
+from deviceplugin.matching import Call, Listed, Match, Memory, asks_of, match, match_alone, possible
 from deviceplugin.pods import NodePod, NodePodStatus
 from tests.deviceplugin.pods import NAMES, C, bound, card
 
@@ -33,13 +34,11 @@ def matched(
     kubelet: list[Listed],
     *known: NodePod,
     memory: Memory = NOTHING_YET,
-    unread: tuple[str, ...] = (),
 ) -> Match:
     return match(
         call,
         listed=kubelet,
         pods={pod.key: pod for pod in known},
-        unread=unread,
         memory=memory,
         cards=CARDS,
         names=NAMES,
@@ -110,11 +109,6 @@ def test_a_pod_that_cannot_be_answered_is_still_the_one_meant() -> None:
         matched(ONE, listed(A, stray), A, stray)
 
 
-def test_an_unknown_pod_that_could_not_be_read_may_be_the_one_meant() -> None:
-    with pytest.raises(NoPodError, match=r"could not be asked about \(default/b\)"):
-        matched(ONE, listed(A, B), A, unread=("default/b",))
-
-
 def test_terminal_pods_are_not_meant() -> None:
     done = bound("done", C(memory=2000), cards=[card(1)], phase="Failed")
     assert matched(ONE, listed(A, done), A, done).pod is A
@@ -131,12 +125,20 @@ def test_A8_a_container_whose_record_kubelet_lost() -> None:
     assert matched(ONE, listed(A), A, memory=memory).pod is A
 
 
-def test_A8_not_while_the_pod_cannot_be_read_for_it_may_be_a_successor() -> None:
-    memory = answered(A, main="GPU-0::0")
+def test_A8_an_init_containers_record_too_while_its_pod_is_not_admitted() -> None:
+    pod = bound("p", C(name="init", memory=2, kind="init"), C(), cards=[card(0)])
+    memory = answered(pod, init="GPU-0::0")
+    assert matched(ONE, listed(pod), pod, memory=memory).container == "init"
+    admitted = msgspec.structs.replace(pod, status=NodePodStatus(phase="Running"))
     with pytest.raises(NoPodError):
-        matched(ONE, listed(A), A, memory=memory, unread=("default/a",))
+        matched(ONE, listed(pod), admitted, memory=memory)
+
+
+def test_A8_the_same_slots_again_are_the_same_container_again() -> None:
+    pod = bound("p", C(name="one", memory=1), C(name="two", memory=1), cards=[card(0)])
     repeat = Call(size=1, ids=frozenset({"GPU-0::0"}))
-    assert matched(repeat, listed(A), A, memory=memory, unread=("default/a",)).pod is A
+    memory = answered(pod, one="GPU-0::0")
+    assert matched(repeat, listed(pod, p={"one": "GPU-0::0"}), pod, memory=memory).container == "one"
 
 
 def test_A8_a_pod_that_waits_comes_before_repeats() -> None:
@@ -166,42 +168,37 @@ def test_after_a_restart_kubelets_list_says_how_far_a_pod_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "proof",
+    "status",
     [
-        {"annotations": {NAMES.assigned: "true"}},
-        {"status": NodePodStatus(phase="Pending", start_time="2026-01-01T00:00:00Z")},
-        {"status": NodePodStatus(phase="Running")},
-        {"status": NodePodStatus(phase="Pending", init_container_statuses=({},))},
+        NodePodStatus(phase="Pending", start_time="2026-01-01T00:00:00Z"),
+        NodePodStatus(phase="Running"),
+        NodePodStatus(phase="Pending", init_container_statuses=({},)),
     ],
-    ids=["marked", "started", "runs", "initialises"],
+    ids=["started", "runs", "initialises"],
 )
-def test_A4_after_a_restart_marks_and_status_tell_who_was_answered(proof: dict[str, object]) -> None:
+def test_A4_after_a_restart_kubelets_status_tells_who_was_answered(status: NodePodStatus) -> None:
     before = bound("init-only", C(memory=2000, kind="init"), cards=[card(0)])
-    status = proof.get("status", before.status)
-    assert status is None or isinstance(status, NodePodStatus)
-    marks = proof.get("annotations", {})
-    assert isinstance(marks, dict)
-    before = bound("init-only", C(memory=2000, kind="init"), cards=[card(0)], **marks)
-    before = NodePod(metadata=before.metadata, spec=before.spec, status=status)
+    before = msgspec.structs.replace(before, status=status)
     assert matched(ONE, listed(before, B), before, B).pod is B
     with pytest.raises(NoPodError):
         matched(ONE, listed(before), before)
 
 
-def test_doubtful_are_unknown_unallocated_and_answered_pods_without_slots() -> None:
+def test_A4_after_a_restart_the_mark_tells_who_was_answered() -> None:
+    before = bound("before", C(memory=2000), cards=[card(0)], **{NAMES.assigned: "true"})
+    assert matched(ONE, listed(before, B), before, B).pod is B
+
+
+def test_A14_what_may_be_meant_is_what_the_watch_lacks_and_what_lacks_slots() -> None:
     stray = bound("stray", C(memory=1))
     idle = bound("idle", C())
-    running = bound("running", C(memory=1), cards=[card(0)], phase="Running")
     init_only = bound("init-only", C(memory=1, kind="init"), cards=[card(0)], phase="Running")
     unknown = bound("unknown", C(memory=1), cards=[card(0)])
-    known = [A, B, stray, idle, running, init_only]
-    doubts = doubtful(
-        listed(*known, unknown, b={"main": "GPU-1::0"}),
-        pods={pod.key: pod for pod in known},
-        memory=answered(A, main="GPU-0::0"),
-        names=NAMES,
+    known = [A, B, stray, idle, init_only]
+    meant = possible(
+        listed(*known, unknown, b={"main": "GPU-1::0"}), pods={pod.key: pod for pod in known}, names=NAMES
     )
-    assert [pod.name for pod in doubts] == ["a", "stray", "running", "unknown"]
+    assert [pod.name for pod in meant] == ["a", "stray", "unknown"]
 
 
 def test_without_kubelet_the_only_waiting_pod() -> None:

@@ -228,10 +228,6 @@ class Node(RuleBasedStateMachine):
         pod = data.draw(st.sampled_from(sorted(self.api.pods.values(), key=lambda each: each.key)))
         self.kubelet.forget(pod.metadata.uid)
         self.api.drop(pod)
-        # A pod that kubelet never asked for does not come back under its name before the watch shows it:
-        # kubelet names no UIDs, so that nothing could tell the two apart without the API server.
-        if any(each.metadata.uid == pod.metadata.uid for each in self.waiting):
-            self.api.tell(self.view, events=len(self.api.events))
 
     @rule()
     def restart_plugin(self) -> None:

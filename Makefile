@@ -18,7 +18,7 @@ demo: $(VENV)/.ready  ## start a cluster in processes on this machine and watch 
 	@$(BIN)/gpushare-sandbox demo
 
 test: $(VENV)/.ready  ## run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 check: $(VENV)/.ready  ## format, lint, types and layers
 	$(BIN)/ruff format --check .

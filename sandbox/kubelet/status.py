@@ -145,8 +145,8 @@ class PodReports:
         except ApiUnreachable as error:
             log.warning("pod status not written pod=%s reason=%r", pod.key, str(error))
             return False
-        # 404 and 409: the pod is gone, or another one by now.
-        if answer.status < 400 or answer.status in (404, 409):
+        # 404, 409, 422 (the UID cannot change; 1.36): the pod is gone, or another one by now.
+        if answer.status < 400 or answer.status in (404, 409, 422):
             return True
         log.warning("pod status not written pod=%s answer=%d", pod.key, answer.status)
         return False

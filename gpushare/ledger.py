@@ -79,8 +79,8 @@ class Ledger:
     def set_pod(self, pod: Pod) -> None:
         """Take over what a pod holds now, by the API server's view of it."""
         uid = pod.metadata.uid
-        if not pod.node_name and not pod.is_terminal and self._is_promised(uid):
-            return  # the view is older than our bind
+        if not pod.node_name and not pod.is_terminal and uid in self._node_of:
+            return  # a pod never loses its node: this view is older than the bind
         claim = claim_of(pod, self.names)
         if claim is None:
             self.remove_pod(uid)
@@ -213,10 +213,6 @@ class Ledger:
     def _claim(self, uid: str) -> Claim | None:
         node = self._node_of.get(uid)
         return None if node is None else self._nodes[node].claims.get(uid)
-
-    def _is_promised(self, uid: str) -> bool:
-        claim = self._claim(uid)
-        return isinstance(claim, Booking) and claim.standing is not Standing.SEEN
 
     def _promise(self, pod: PodRef, *, demand: Demand, allocation: Allocation) -> Booking:
         self._sequence += 1

@@ -364,6 +364,19 @@ def test_L11_a_pod_that_went_while_its_bind_was_in_flight_holds_nothing() -> Non
     assert list(ledger.bookings()) == []
 
 
+def test_L11_a_pod_read_ahead_of_the_watch_is_not_released_by_what_the_watch_shows_late() -> None:
+    """A bind's answer was lost, the pod was read and found bound; the watch still has older news of it."""
+    ledger = ledger_of(node(cards=[10000]))
+    a, b = pod("a", memory=6000), pod("b", memory=6000)
+    reserve(ledger, a)
+    ledger.set_pod(pod("a", memory=6000, uid=a.metadata.uid, on="n1", cards=[0]))
+    ledger.set_pod(a)
+    assert free(ledger) == [4000]
+    assert refusal(ledger, b) is Reason.NO_ROOM
+    ledger.remove_pod(a.metadata.uid)
+    assert free(ledger) == [10000]
+
+
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 def test_L11_a_pod_that_ended_before_its_bind_landed_gives_its_cards_back(phase: str) -> None:
     ledger = ledger_of(node(cards=[10000]))

@@ -213,12 +213,19 @@ async def test_A9_a_silent_api_server_does_not_hold_kubelet_for_more_than_5_s(on
         assert "API server" in await one_node.refusal("a")
 
 
+async def test_A10_a_call_larger_than_grpcs_own_limit_reaches_us(one_node: Cluster) -> None:
+    ids = [f"GPU-0::{number:036d}" for number in range(120_000)]
+    async with one_node.plugin():
+        with pytest.raises(grpc.aio.AioRpcError, match="no pod on this node waits for 120000 slots"):
+            await one_node.allocate(*ids)
+
+
 async def test_A13_a_card_that_is_full_by_our_own_count_is_refused(one_node: Cluster) -> None:
     async with one_node.plugin():
         await one_node.run("full", C(memory=7000), cards=[1])
         await one_node.bind(await one_node.create("a", C(memory=2000)), 1)
         reason = await one_node.refusal("a")
-        assert "RESOURCE_EXHAUSTED" in reason.upper().replace("RESOURCEEXHAUSTED", "RESOURCE_EXHAUSTED")
+        assert "code = ResourceExhausted" in reason
         assert "card 1 (GPU-1) has 8000 units and would hold 9000; also on it: default/full 7000" in reason
 
 
@@ -241,10 +248,12 @@ async def test_A13_of_two_that_overfill_a_card_one_is_served(one_node: Cluster) 
     async with one_node.plugin():
         for name in ("a", "b"):
             await one_node.bind(await one_node.create(name, C(memory=5000)), 1)
+        report = one_node.server.faults.add(Rule(action="hold", method="PATCH", path="/pods/a/status"))
         await one_node.node.admit(name="a")
         await one_node.node.admit(name="b")
-        assert "default/b 5000" in await one_node.refusal("a")
         assert (await one_node.environment("b"))["main"][VISIBLE_DEVICES] == "GPU-1"
+        one_node.server.faults.remove(report.number)
+        assert "default/b 5000" in await one_node.refusal("a")
 
 
 async def test_A14_the_watch_lags_behind_kubelet(one_node: Cluster) -> None:

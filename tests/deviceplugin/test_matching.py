@@ -184,6 +184,12 @@ def test_A4_after_a_restart_kubelets_status_tells_who_was_answered(status: NodeP
         matched(ONE, listed(before), before)
 
 
+def test_A4_after_a_restart_a_running_pod_is_none_that_waits() -> None:
+    running = bound("running", C(memory=2000), cards=[card(0)], phase="Running")
+    assert alone(ONE, running, B).pod is B
+    assert matched(ONE, listed(running, B), running, B).pod is B
+
+
 def test_A4_after_a_restart_the_mark_tells_who_was_answered() -> None:
     before = bound("before", C(memory=2000), cards=[card(0)], **{NAMES.assigned: "true"})
     assert matched(ONE, listed(before, B), before, B).pod is B

@@ -73,7 +73,7 @@ class Names:
                 f"refuse the annotations named after it"
             )
         domain, _, name = memory.partition("/")
-        # Kubernetes' own rule goes by the text, not by whole labels (component-helpers, 1.36).
+        # Kubernetes' own rule (IsExtendedResourceName) goes by the text, not by whole labels.
         if domain.endswith("kubernetes.io") or memory.startswith("requests."):
             raise ResourceNameError(
                 f"resource {quoted(memory)}: Kubernetes keeps names with kubernetes.io/ in them, "

@@ -14,7 +14,7 @@ import msgspec
 from extender.wire import WireError
 from gpushare.errors import QuantityError
 from gpushare.names import Names
-from gpushare.objects import Container, PodSpec
+from gpushare.objects import UNDECODABLE, Container, PodSpec
 from gpushare.quantities import parse_units
 
 
@@ -40,7 +40,7 @@ def mutate(body: bytes, *, names: Names) -> bytes:
     """Answer an AdmissionReview: allowed, with a patch where slots are missing. Raises `WireError`."""
     try:
         review = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except UNDECODABLE as error:
         raise WireError(f"the AdmissionReview cannot be read: {error}") from error
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     pod = review.request.object

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpushare.errors import GpuShareError
-from gpushare.objects import Pod
+from gpushare.objects import UNDECODABLE, Pod
 
 T = TypeVar("T")
 
@@ -117,5 +117,5 @@ def decode_binding(body: bytes) -> BindingArgs:
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except UNDECODABLE as error:
         raise WireError(f"the request's body cannot be read: {error}") from error

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from gpushare.names import DEFAULT_MEMORY_RESOURCE
+from gpushare.objects import UNDECODABLE
 from sandbox.scheduler.objects import Node, Pod
 
 TIMEOUT_SECONDS = 5.0
@@ -181,5 +182,5 @@ class ExtenderClient:
             raise ExtenderError(f"failed {verb} with extender at URL {url}, code {answer.status}")
         try:
             return msgspec.json.decode(body, type=kind)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except UNDECODABLE as error:
             raise ExtenderError(f"the extender's answer to {verb} cannot be read: {error}") from error

@@ -97,10 +97,10 @@ class KubeletLink:
 
     async def _one_registration(self) -> None:
         """Serve and stay registered until something calls for a new registration."""
-        self._socket.unlink(missing_ok=True)  # of a process that was killed
         service = self._service()
         server = grpc.aio.server(options=_SERVER_OPTIONS)
         v1beta1_grpc.add_DevicePluginServicer_to_server(service, server)
+        # gRPC replaces the socket of a process that was killed, and removes its own when it stops.
         server.add_insecure_port(f"unix:{self._socket}")
         await server.start()
         own = _identity(self._socket)
@@ -114,8 +114,6 @@ class KubeletLink:
             self.registered.clear()
             service.close()
             await server.stop(_GRACE_SECONDS)
-            if _identity(self._socket) == own:
-                self._socket.unlink(missing_ok=True)
 
     async def _register(self, *, own: _Identity | None) -> _Identity | None:
         """Tell kubelet, as soon as it is there; `None` when our own socket has gone meanwhile."""

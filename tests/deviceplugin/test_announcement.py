@@ -80,3 +80,4 @@ def test_preferred_fills_up_on_the_pods_cards() -> None:
 
 def test_preferred_has_no_answer_without_a_free_slot_of_the_card() -> None:
     assert choose_slots([card(2)], available=SLOTS, must_include=[], size=1) is None
+    assert choose_slots([card(0), card(2)], available=SLOTS, must_include=[], size=2) is None

@@ -12,6 +12,7 @@ from deviceplugin.plugin import Plugin
 from deviceplugin.registration import KubeletLink, check_socket_path
 from gpushare.names import VISIBLE_DEVICES
 from sandbox.kubelet import Call
+from sandbox.kubelet.servers import serve_registration
 from tests.deviceplugin.cluster import Cluster, until
 from tests.deviceplugin.pods import NAMES, C
 
@@ -45,6 +46,17 @@ async def test_N5_own_socket_removed(one_node: Cluster) -> None:
         own_socket(one_node).unlink()
         await registered_times(one_node, 2)
         assert own_socket(one_node).is_socket()
+
+
+async def test_N5_kubelets_socket_alone_is_made_anew(one_node: Cluster) -> None:
+    kubelet = one_node.node.kubelet
+    async with one_node.plugin():
+        kubelet.registration_socket.unlink()
+        server = await serve_registration(socket=kubelet.registration_socket, registry=kubelet)
+        try:
+            await registered_times(one_node, 2)
+        finally:
+            await server.stop(None)
 
 
 async def test_N5_waits_for_an_absent_kubelet(one_node: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -111,6 +111,15 @@ async def test_a_node_that_does_not_exist_is_said_and_waited_for(
         await until(lambda: not plugin.problems(), what=plugin.problems)
 
 
+async def test_a_node_that_is_deleted_is_said(one_node: Cluster) -> None:
+    async with one_node.plugin() as plugin:
+        (await one_node.api.request("DELETE", f"/api/v1/nodes/{NODE}")).checked()
+        await until(
+            lambda: plugin.problems() == ("node: node n1 is not known to the API server",),
+            what=plugin.problems,
+        )
+
+
 async def test_without_an_api_server_kubelet_gets_its_slots_all_the_same(one_node: Cluster) -> None:
     fault = one_node.server.faults.add(Rule(action="drop", client=AGENT))
     async with one_node.plugin(ready=False) as plugin:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, node_name
-from gpushare.demand import Demand, demand_of
+from gpushare.demand import Demand, Share, demand_of
 from gpushare.ledger import Ledger
 from gpushare.placement import Policy, node_preference, policy_of, rank_scores
 from gpushare.refusals import Reason
@@ -48,11 +48,10 @@ def prioritize_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> l
     return [HostPriority(host=name, score=scores.get(name, 0)) for name in names]
 
 
-def _fitting(names: Sequence[str], *, demand: Demand, ledger: Ledger) -> list[str]:
+def _fitting(names: list[str], *, demand: Demand, ledger: Ledger) -> list[str]:
     if len(demand.cards) == 1:
-        memory = demand.cards[0].memory
-        room = ledger.room(demand.cards[0].slots)
-        return [name for name in names if room.get(name, 0) >= memory]
+        fits = ledger.with_room(demand.cards[0])
+        return names if fits.issuperset(names) else [name for name in names if name in fits]
     return [name for name in names if ledger.view(name).refusal(demand) is None]
 
 
@@ -63,9 +62,9 @@ def _refusals(
     rest = [name for name in names if name not in fitting]
     failed: dict[str, str] = {}
     if len(demand.cards) == 1:  # the common reason of a full cluster, without a call per node
-        memory = demand.cards[0].memory
-        room, largest = ledger.room(0), ledger.largest(demand.cards[0].slots)
-        failed = {name: _NO_ROOM for name in rest if room.get(name, 0) < memory <= largest.get(name, 0)}
+        share = demand.cards[0]
+        hold, have_left = ledger.with_card(share), ledger.with_room(Share(memory=share.memory))
+        failed = {name: _NO_ROOM for name in rest if name in hold and name not in have_left}
     unresolvable: dict[str, str] = {}
     for name in rest:
         if name not in failed:

@@ -11,7 +11,7 @@ it uses. What an unbound pod claims about itself is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from gpushare.allocation import Allocation, CardRef
@@ -170,13 +170,15 @@ class Ledger:
             view = self._views[name] = self._compute_view(name, record)
         return view
 
-    def room(self, slots: int) -> Mapping[str, int]:
-        """`NodeView.room` of every node, by name; nodes with none may be absent."""
-        return self._index(("room", slots), lambda view: view.room(slots))
+    def with_room(self, share: Share) -> set[str]:
+        """Names of the nodes where one healthy card has this much left: a demand of one card fits there."""
+        return self._index(("room", share.slots), lambda view: view.room(share.slots)).at_least(share.memory)
 
-    def largest(self, slots: int) -> Mapping[str, int]:
-        """`NodeView.largest` of every node, by name; nodes with none may be absent."""
-        return self._index(("largest", slots), lambda view: view.largest(slots))
+    def with_card(self, share: Share) -> set[str]:
+        """Names of the nodes that take pods and where one healthy card would hold this much if empty."""
+        return self._index(("card", share.slots), lambda view: view.largest(share.slots)).at_least(
+            share.memory
+        )
 
     def known_nodes(self) -> list[str]:
         """Names of the nodes the API server has shown, sorted."""
@@ -201,14 +203,14 @@ class Ledger:
         for index in self._indexes.values():
             index.touch(node)
 
-    def _index(self, key: tuple[str, int], measure: Callable[[NodeView], int]) -> Mapping[str, int]:
+    def _index(self, key: tuple[str, int], measure: Callable[[NodeView], int]) -> NodeIndex:
         index = self._indexes.pop(key, None)
         if index is None:
             index = NodeIndex(lambda name: measure(self.view(name)), nodes=self._nodes)
             while len(self._indexes) >= _MOST_INDEXES:
                 del self._indexes[next(iter(self._indexes))]
         self._indexes[key] = index  # in the order of use: the one asked longest ago goes first
-        return index.values()
+        return index
 
     def _claim(self, uid: str) -> Claim | None:
         node = self._node_of.get(uid)

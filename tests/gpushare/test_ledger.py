@@ -7,6 +7,7 @@ import pytest
 
 from gpushare.bookings import Booking, PodRef, Standing
 from gpushare.cards import Card
+from gpushare.demand import Share
 from gpushare.errors import NoRoomError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, ObjectMeta, Pod
@@ -603,20 +604,25 @@ def test_a_classic_node_is_served_without_slot_limit_and_by_index() -> None:
     assert free(ledger) == [16276, 8039]
 
 
-def test_the_rooms_of_all_nodes_are_those_of_each_and_follow_changes() -> None:
+def test_the_nodes_with_room_are_found_and_follow_changes() -> None:
     ledger = ledger_of(
         node("n1", cards=[8192, 4096]), node("n2", cards=[2048], slots=1), node("n3", cards=[])
     )
-    assert dict(ledger.room(0)) == {"n1": 8192, "n2": 2048}
-    assert dict(ledger.room(2)) == {"n1": 8192}
-    assert dict(ledger.largest(1)) == {"n1": 8192, "n2": 2048}
-    assert dict(ledger.largest(2)) == {"n1": 8192}
+
+    def share(memory: int, slots: int) -> Share:
+        return Share(memory=memory, slots=slots)
+
+    assert ledger.with_room(share(2048, 1)) == {"n1", "n2"}
+    assert ledger.with_room(share(2048, 2)) == {"n1"}
+    assert ledger.with_room(share(8192, 1)) == ledger.with_card(share(8192, 1)) == {"n1"}
+    assert ledger.with_card(share(1, 2)) == {"n1"}
     bind(ledger, pod("a", memory=8000))
-    assert dict(ledger.room(0)) == {"n1": 4096, "n2": 2048}
-    assert dict(ledger.largest(1)) == {"n1": 8192, "n2": 2048}
+    assert ledger.with_room(share(4097, 1)) == set()
+    assert ledger.with_room(share(4096, 1)) == {"n1"}
+    assert ledger.with_card(share(8192, 1)) == {"n1"}
     ledger.remove_node("n2")
     ledger.set_pod(pod("bypass", memory=1, on="n1"))
-    assert dict(ledger.room(0)) == dict(ledger.largest(1)) == {}
+    assert ledger.with_room(share(1, 0)) == ledger.with_card(share(1, 0)) == set()
 
 
 def test_a_view_taken_earlier_does_not_change() -> None:
@@ -628,19 +634,20 @@ def test_a_view_taken_earlier_does_not_change() -> None:
     assert free(ledger) == [8000]
 
 
-def test_pods_of_every_number_of_containers_cost_no_memory_that_stays() -> None:
-    """Filter keeps an index per number of slots: a user who asks for each must not fill the extender."""
+def test_questions_of_every_kind_cost_no_memory_that_stays() -> None:
+    """Filter keeps sets per number of slots and amount: they must not fill the extender."""
     ledger = ledger_of(*[node(f"n{number}", cards=[8192]) for number in range(200)])
-    expected = {f"n{number}": 8192 for number in range(200)}
-    ledger.room(1)
+    expected = {f"n{number}" for number in range(200)}
+    ledger.with_room(Share(memory=1, slots=1))
     tracemalloc.start()
     try:
         for slots in range(1, 33):
-            assert ledger.room(slots) == expected
+            for memory in range(1, 33):
+                assert ledger.with_room(Share(memory=memory, slots=slots)) == expected
         before, _ = tracemalloc.get_traced_memory()
         for slots in range(33, 600):
-            assert ledger.room(slots) == {}
-            assert ledger.largest(slots % 32) == expected
+            assert ledger.with_room(Share(memory=1, slots=slots)) == set()
+            assert ledger.with_card(Share(memory=slots, slots=slots % 32)) == expected
             ledger.set_pod(pod("a", uid="uid-a", memory=slots, on="n0", cards=[0]))
             ledger.remove_pod("uid-a")
         after, _ = tracemalloc.get_traced_memory()

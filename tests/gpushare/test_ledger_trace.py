@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from gpushare.bookings import PodRef, Standing
 from gpushare.cards import Card
+from gpushare.demand import Share
 from gpushare.errors import NoRoomError
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
@@ -432,8 +433,11 @@ class Cluster(RuleBasedStateMachine):
         for wanted in range(SLOTS + 2):
             room = max((memory for memory, slots in free.values() if slots >= wanted), default=0)
             whole = max((card.memory - RESERVE for card in cards.values() if card.healthy), default=0)
-            assert self.ledger.room(wanted).get(name, 0) == room
-            assert self.ledger.largest(wanted).get(name, 0) == (whole if wanted <= SLOTS else 0)
+            whole = whole if wanted <= SLOTS else 0
+            for memory in {1, room, room + 1, whole, whole + 1} - {0}:
+                share = Share(memory=memory, slots=wanted)
+                assert (name in self.ledger.with_room(share)) == (room >= memory)
+                assert (name in self.ledger.with_card(share)) == (whole >= memory)
 
     @invariant()
     def no_card_is_over_its_size_but_by_force(self) -> None:

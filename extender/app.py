@@ -7,9 +7,10 @@ kube-scheduler throws away the body of anything but a 200, so every refusal of f
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from extender import admission
@@ -25,11 +26,14 @@ log = logging.getLogger(__name__)
 PREFIX = "/gpushare-scheduler"
 
 
-def create_app(extender: Extender) -> FastAPI:
-    """All routes over one extender."""
+Routes = Callable[[Extender], APIRouter]
+
+
+def create_app(extender: Extender, *routes: Routes) -> FastAPI:
+    """An application with the given routes over one extender, all of them if none is given."""
     app = FastAPI(title="gpushare scheduler extender", version=__version__, docs_url=None, redoc_url=None)
-    _add_verbs(app, extender)
-    _add_reports(app, extender)
+    for each in routes or ALL_ROUTES:
+        app.include_router(each(extender))
 
     @app.exception_handler(Exception)
     async def fault(request: Request, error: Exception) -> Response:
@@ -39,8 +43,11 @@ def create_app(extender: Extender) -> FastAPI:
     return app
 
 
-def _add_verbs(app: FastAPI, extender: Extender) -> None:
-    @app.post(f"{PREFIX}/filter")
+def verb_routes(extender: Extender) -> APIRouter:
+    """What kube-scheduler calls."""
+    routes = APIRouter()
+
+    @routes.post(f"{PREFIX}/filter")
     async def filter_(request: Request) -> Response:
         """Which nodes have a card with room (kube-scheduler's `filterVerb`)."""
         try:
@@ -59,7 +66,7 @@ def _add_verbs(app: FastAPI, extender: Extender) -> None:
         )
         return _json(result)
 
-    @app.post(f"{PREFIX}/prioritize")
+    @routes.post(f"{PREFIX}/prioritize")
     async def prioritize(request: Request) -> Response:
         """Which node suits best, 0 to 10 (kube-scheduler's `prioritizeVerb`)."""
         try:
@@ -70,7 +77,7 @@ def _add_verbs(app: FastAPI, extender: Extender) -> None:
             log.info("prioritize error=%r", str(error))
             return JSONResponse({"error": str(error)}, status_code=400)
 
-    @app.post(f"{PREFIX}/bind")
+    @routes.post(f"{PREFIX}/bind")
     async def bind(request: Request) -> Response:
         """Give a pod its node and cards (kube-scheduler's `bindVerb`)."""
         try:
@@ -82,7 +89,14 @@ def _add_verbs(app: FastAPI, extender: Extender) -> None:
             return _json(BindingResult(error=str(error)))
         return _json(BindingResult())
 
-    @app.post("/admission/mutate")
+    return routes
+
+
+def admission_routes(extender: Extender) -> APIRouter:
+    """What the API server calls for new pods."""
+    routes = APIRouter()
+
+    @routes.post("/admission/mutate")
     async def mutate(request: Request) -> Response:
         """Add the missing slots to a pod (AdmissionReview v1)."""
         try:
@@ -90,35 +104,44 @@ def _add_verbs(app: FastAPI, extender: Extender) -> None:
         except GpuShareError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
 
+    return routes
 
-def _add_reports(app: FastAPI, extender: Extender) -> None:
-    @app.get(f"{PREFIX}/inspect")
+
+def view_routes(extender: Extender) -> APIRouter:
+    """What people, probes and monitoring read."""
+    routes = APIRouter()
+
+    @routes.get(f"{PREFIX}/inspect")
     async def inspect_all() -> Inspection:
         """Every node that shares cards, its cards, and the pods on them."""
         return inspect(extender.ledger) or Inspection(nodes=[])
 
-    @app.get(f"{PREFIX}/inspect/{{node}}", response_model=Inspection)
+    @routes.get(f"{PREFIX}/inspect/{{node}}", response_model=Inspection)
     async def inspect_node(node: str) -> Inspection | Response:
         """One node."""
         found = inspect(extender.ledger, only=node)
         return found or JSONResponse({"error": f"node {node!r} is not known"}, status_code=404)
 
-    @app.get("/healthz", response_class=PlainTextResponse)
+    @routes.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> str:
         """Whether the process answers at all."""
         return "ok"
 
-    @app.get("/readyz", response_class=PlainTextResponse)
+    @routes.get("/readyz", response_class=PlainTextResponse)
     async def readyz() -> Response:
         """Whether verbs are answered; the reason where not."""
         problem = extender.problem
         return PlainTextResponse(problem or "ok", status_code=503 if problem else 200)
 
-    @app.get("/version")
+    @routes.get("/version")
     async def version() -> dict[str, str]:
         """The program's version."""
         return {"version": __version__}
 
+    return routes
+
+
+ALL_ROUTES: tuple[Routes, ...] = (verb_routes, admission_routes, view_routes)
 
 _JSON = "application/json"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from deviceplugin.pods import NodePod
 from gpushare.bookings import Booking, claim_of
 from gpushare.cards import Card
 from gpushare.names import Names
-from gpushare.objects import Pod
 
 
-def bookings_of(pods: Iterable[Pod], *, names: Names) -> tuple[Booking, ...]:
+def bookings_of(pods: Iterable[NodePod], *, names: Names) -> tuple[Booking, ...]:
     """The readable bookings of live pods; one that cannot be read is refused when kubelet asks for it."""
-    claims = (claim_of(pod, names) for pod in pods)
+    claims = (pod.once(claim_of, names) for pod in pods)
     return tuple(claim for claim in claims if isinstance(claim, Booking))
 
 

@@ -89,6 +89,10 @@ class _Candidate:
 
 def asks_of(pod: NodePod, *, names: Names) -> tuple[Ask, ...]:
     """The containers for which kubelet calls, in its order: init containers first, each in spec order."""
+    return pod.once(_asks, names)
+
+
+def _asks(pod: NodePod, names: Names) -> tuple[Ask, ...]:
     asks = []
     for containers, are_init in ((pod.spec.init_containers, True), (pod.spec.containers, False)):
         for container in containers or ():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from gpushare.names import Names
 from gpushare.objects import Pod, PodStatus
 from kubeapi.client import KubeApi, Response
 from kubeapi.errors import ApiError, ApiUnreachable
@@ -26,10 +27,18 @@ class NodePodStatus(PodStatus, frozen=True, kw_only=True, rename="camel"):
     init_container_statuses: tuple[Any, ...] | None = None
 
 
-class NodePod(Pod, frozen=True, kw_only=True):
+class NodePod(Pod, frozen=True, kw_only=True, dict=True):
     """A pod with kubelet's part of its status."""
 
     status: NodePodStatus | None = None
+
+    def once(self, work: Callable[[NodePod, Names], T], names: Names) -> T:
+        """`work(self, names)`, done once: the object never changes, and every call looks at all pods."""
+        done: dict[object, Any] = self.__dict__  # type: ignore[assignment]
+        key = (work, names.memory)  # from which every other name derives
+        if key not in done:
+            done[key] = work(self, names)
+        return cast(T, done[key])
 
     @property
     def was_admitted(self) -> bool:

@@ -13,9 +13,8 @@ import logging
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from extender.state import ClusterState
+from extender.verification import NodeVerifier, pod_path, read_pod
 from extender.wire import BindingArgs
 from gpushare.allocation import allocation_annotations
 from gpushare.bookings import Booking, PodRef, Standing
@@ -50,6 +49,7 @@ class Binder:
         *,
         api: KubeApi,
         state: ClusterState,
+        verifier: NodeVerifier,
         policy: Policy,
         deadline: float = DEADLINE,
         write_may_land: float = WRITE_MAY_LAND,
@@ -57,6 +57,7 @@ class Binder:
     ) -> None:
         self._api = api
         self._state = state
+        self._verifier = verifier
         self._policy = policy
         self._deadline = deadline
         self._write_may_land = write_may_land
@@ -93,6 +94,7 @@ class Binder:
 
     async def _bind(self, args: BindingArgs) -> None:
         until = time.monotonic() + self._deadline
+        await self._verifier.verify(args.node, timeout=self._deadline)
         pod = self._state.waiting.get(args.pod_uid) or await self._read(args, until=until)
         if pod is None or pod.metadata.uid != args.pod_uid:
             raise BindError(f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid} is gone")
@@ -147,7 +149,7 @@ class Binder:
             "metadata": {"name": args.pod_name, "uid": args.pod_uid, "annotations": annotations},
             "target": {"apiVersion": "v1", "kind": "Node", "name": args.node},
         }
-        path = f"{_pod_path(args)}/binding"
+        path = f"{pod_path(_ref(args))}/binding"
         backoff = Backoff(first=0.1, longest=1.0)
         may_land = False  # whether a try without an answer may still be under way at the API server
         while True:
@@ -198,7 +200,7 @@ class Binder:
             return False
         booking = self._state.ledger.booking(args.pod_uid)
         if booking is not None and booking.standing is Standing.RESERVED:
-            self._state.ledger.set_pod(pod)
+            self._state.ledger.read_ahead(pod)
         return pod.node_name == args.node
 
     def _settle_later(self, args: BindingArgs) -> None:
@@ -230,11 +232,7 @@ class Binder:
         return booking is not None and booking.standing is Standing.RESERVED
 
     async def _read(self, args: BindingArgs, *, until: float) -> Pod | None:
-        """The pod as the API server has it now, `None` where there is none by this name."""
-        answer = await self._request("GET", _pod_path(args), until=until)
-        if answer.status == 404:
-            return None
-        return _pod.decode(answer.checked().body)
+        return await read_pod(self._api, _ref(args), until=until)
 
     async def _request(self, method: str, path: str, *, until: float, body: object = None) -> Response:
         left = until - time.monotonic()
@@ -245,8 +243,7 @@ class Binder:
 
 _TRIED_AGAIN = frozenset({429, 500, 502, 503, 504})
 _LAST_READ = 0.4  # seconds beyond the deadline for finding out what became of the write
-_pod = msgspec.json.Decoder(Pod)
 
 
-def _pod_path(args: BindingArgs) -> str:
-    return f"/api/v1/namespaces/{args.pod_namespace}/pods/{args.pod_name}"
+def _ref(args: BindingArgs) -> PodRef:
+    return PodRef(uid=args.pod_uid, namespace=args.pod_namespace, name=args.pod_name)

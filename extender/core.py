@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from extender.binder import Binder
 from extender.state import ClusterState
+from extender.verification import LIVE_PODS, DoubtfulPods, NodeVerifier
 from gpushare.errors import GpuShareError
 from gpushare.ledger import Ledger
 from gpushare.names import Names
@@ -15,9 +16,6 @@ from gpushare.objects import Node, Pod
 from gpushare.placement import Policy
 from kubeapi.client import KubeApi
 from kubeapi.reflector import Reflector
-
-LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector of the pods' watch: an ended pod arrives as DELETED, and is never listed again."""
 
 
 class NotReadyError(GpuShareError):
@@ -32,16 +30,24 @@ class Extender:
         self.policy = policy
         self.ledger = Ledger(names=names, unit=unit)
         self._state = state = ClusterState(self.ledger)
-        self.binder = Binder(api=api, state=state, policy=policy)
         self._nodes = Reflector(api, "/api/v1/nodes", kind=Node, view=state.nodes)
         self._pods = Reflector(
             api, "/api/v1/pods", kind=Pod, view=state.pods, selectors={"fieldSelector": LIVE_PODS}
         )
+        self._verifier = NodeVerifier(api, ledger=self.ledger, view_version=lambda: self._pods.version)
+        self._doubtful = DoubtfulPods(api, ledger=self.ledger)
+        state.doubtful = self._doubtful.ask
+        self.binder = Binder(api=api, state=state, verifier=self._verifier, policy=policy)
 
     @property
     def waiting(self) -> Mapping[str, Pod]:
         """Unbound pods that ask for the memory resource, by UID."""
         return self._state.waiting
+
+    @property
+    def relists(self) -> int:
+        """How many whole lists of pods have been applied."""
+        return self._pods.lists
 
     @property
     def problem(self) -> str | None:
@@ -61,6 +67,10 @@ class Extender:
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
 
+    def became_active(self) -> None:
+        """This replica has just begun to bind; another may have until now."""
+        self._verifier.became_active()
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Extender]:
         """Watch while the context is open; on the way out let binds in flight end first."""
@@ -69,6 +79,7 @@ class Extender:
             yield self
         finally:
             await self.binder.close()
+            await self._doubtful.close()
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)

@@ -6,6 +6,9 @@ a card and reserving it nothing else can run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from gpushare.bookings import PodRef
 from gpushare.demand import asks_for_memory
 from gpushare.ledger import Ledger
 from gpushare.names import Names
@@ -17,6 +20,8 @@ class ClusterState:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.doubtful: Callable[[list[PodRef]], None] = lambda pods: None
+        """Told of pods that may have gone unseen, whenever a whole list leaves that open."""
         self.waiting: dict[str, Pod] = {}
         """Unbound pods that ask for the memory resource, by UID."""
         self.pods = PodFeed(self)
@@ -49,10 +54,11 @@ class PodFeed:
             self._state.waiting.pop(pod.metadata.uid, None)
 
     def end(self) -> None:
-        self._state.ledger.retain_pods(self._listed, since=self._since)
+        doubtful = self._state.ledger.retain_pods(self._listed, since=self._since)
         for uid in self._state.waiting.keys() - self._listed:
             del self._state.waiting[uid]
         self._listed = set()
+        self._state.doubtful(doubtful)
 
     def drop(self, pod: Pod) -> None:
         self._state.ledger.remove_pod(pod.metadata.uid)

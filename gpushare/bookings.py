@@ -49,7 +49,7 @@ class Booking:
     allocation: Allocation
     standing: Standing = Standing.SEEN
     sequence: int = 0
-    """When it was reserved, on the ledger's own counter; see `Ledger.mark`."""
+    """When it became known other than by the watch, on the ledger's own counter; see `Ledger.mark`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +59,8 @@ class Unreadable:
     pod: PodRef
     node: str
     problem: str
+    sequence: int = 0
+    """As in `Booking`."""
 
 
 Claim = Booking | Unreadable

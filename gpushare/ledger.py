@@ -96,17 +96,30 @@ class Ledger:
         self._touch(node)
         self._drop_if_empty(node)
 
-    def retain_pods(self, uids: Set[str], *, since: int) -> None:
+    def read_ahead(self, pod: Pod) -> None:
+        """Take over a bound pod as somebody has just read it, though the watch may show it later."""
+        claim = claim_of(pod, self.names)
+        if claim is not None:
+            self._sequence += 1
+            self._put(replace(claim, sequence=self._sequence))
+        else:
+            self.remove_pod(pod.metadata.uid)
+
+    def retain_pods(self, uids: Set[str], *, since: int) -> list[PodRef]:
         """After a whole, consistent list has been set one by one: pods that it did not name are gone.
 
-        `since` is the `mark` taken before the list was asked for: what was reserved later may well be
-        missing from the list, and stays.
+        `since` is the `mark` taken before the list was asked for. What came to be known later may well be
+        missing from the list, and stays. Of that, what is not a bind in flight is returned: should such a
+        pod have gone before the list was taken, no watch will ever say so, and it has to be asked for.
         """
+        doubtful = []
         for uid in [uid for uid in self._node_of if uid not in uids]:
             claim = self._claim(uid)
-            younger = isinstance(claim, Booking) and claim.sequence > since
-            if not younger:
+            if claim is None or claim.sequence <= since:
                 self.remove_pod(uid)
+            elif isinstance(claim, Unreadable) or claim.standing is not Standing.RESERVED:
+                doubtful.append(claim.pod)
+        return doubtful
 
     # What was promised since --------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from gpushare.objects import UNDECODABLE, ObjectMeta
 from kubeapi.backoff import Backoff
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError, ApiRefused
+from kubeapi.listing import PAGE, Lister
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +35,6 @@ class Versioned(Protocol):
 
 T = TypeVar("T", bound=Versioned)
 S = TypeVar("S", contravariant=True)
-
-PAGE = 500
-"""Objects per page, as client-go asks for; bounds the memory of one answer."""
 
 IDLE = 150.0
 """Seconds without a line before a watch counts as dead: bookmarks come about once a minute (1.36)."""
@@ -56,16 +54,6 @@ class View(Protocol[S]):
 
     def drop(self, obj: S) -> None:
         """An object is gone, or no longer matches the selector."""
-
-
-class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    continue_: str | None = msgspec.field(default=None, name="continue")
-
-
-class _List(msgspec.Struct, Generic[T], frozen=True):
-    metadata: _ListMeta
-    items: list[T] | None = None
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -109,13 +97,23 @@ class Reflector(Generic[T]):
         self._api = api
         self._view = view
         self._selectors = dict(selectors or {})
-        self._page = page
         self._idle = idle
         self._backoff = backoff or Backoff()
         self._object = msgspec.json.Decoder(kind)
-        self._list = msgspec.json.Decoder(_List[kind])  # type: ignore[valid-type]
+        self._lister = Lister(api, path, kind=kind, selectors=selectors, page=page)
         self._event = msgspec.json.Decoder(_Event)
         self._version: str | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The resourceVersion up to which the view is complete, `None` while it is listed anew.
+
+        They compare as numbers: guaranteed since Kubernetes 1.35, true of every API server on etcd before.
+        """
+        try:
+            return None if self._version is None else int(self._version)
+        except ValueError:
+            return None
 
     async def run(self) -> None:
         """List and watch for ever; every failure is logged, waited out and tried again."""
@@ -135,20 +133,16 @@ class Reflector(Generic[T]):
     async def _list_all(self) -> str:
         """Apply a whole list and return its version. No resourceVersion asked for: a consistent read."""
         self._view.begin()
-        query = {**self._selectors, "limit": str(self._page)}
-        while True:
-            answer = await self._api.request("GET", self.path, query=query, timeout=60.0)
-            page = self._decode_page(answer.checked().body)
+        version = ""
+        async for page in self._lister.pages():
             for obj in page.items or ():
                 self._view.put(obj)
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
+            version = page.version
         self._view.end()
         self.lists += 1
         self.problem = None
         self.synced.set()
-        return page.metadata.resource_version
+        return version
 
     async def _watch(self, version: str) -> None:
         """Apply events that follow `version` until the API server ends the watch."""
@@ -171,15 +165,6 @@ class Reflector(Generic[T]):
 
     def _opened(self) -> None:
         self.problem = None
-
-    def _decode_page(self, body: bytes) -> _List[T]:
-        try:
-            page: _List[T] = self._list.decode(body)
-        except UNDECODABLE as error:
-            raise _Gap(f"a list cannot be read: {error}") from error
-        if not page.metadata.resource_version:
-            raise _Gap("a list has no resourceVersion to watch from")
-        return page
 
     def _apply(self, line: bytes) -> None:
         try:

@@ -66,7 +66,8 @@ class ApiServer:
             registry=self.registry, bookmark_interval_s=bookmark_interval_s, frozen=self.faults.freezes
         )
         controls = Controls(faults=self.faults, admission=self.admission)
-        self._app = App(handlers=handlers, controls=controls, faults=self.faults, watches=self._watches)
+        self.app = App(handlers=handlers, controls=controls, faults=self.faults, watches=self._watches)
+        """The ASGI application, for clients in the same process."""
 
     @property
     def url(self) -> str:
@@ -82,7 +83,7 @@ class ApiServer:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
-            self._app,
+            self.app,
             lifespan="off",
             log_config=None,
             access_log=False,

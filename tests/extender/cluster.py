@@ -31,6 +31,32 @@ PREFIX = "/gpushare-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
 
 
+def manifest(pod: Pod) -> dict[str, Any]:
+    """What a user would apply to get this pod."""
+
+    def containers(group: Sequence[Container] | None) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": container.name,
+                "image": "registry.example/app:1",
+                "resources": {"limits": dict(container.limits)},
+            }
+            | ({"restartPolicy": container.restart_policy} if container.restart_policy else {})
+            for container in group or ()
+        ]
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod.metadata.name, "annotations": dict(pod.annotations)},
+        "spec": {
+            "initContainers": containers(pod.spec.init_containers),
+            "containers": containers(pod.spec.containers),
+        }
+        | ({"nodeName": pod.node_name} if pod.node_name else {}),
+    }
+
+
 class Scheduler:
     """kube-scheduler's side of one extender."""
 
@@ -173,29 +199,7 @@ class Cluster:
 
     async def create(self, pod: Pod) -> dict[str, Any]:
         """Create a pod as a user would: the API server gives it its UID and canonical quantities."""
-
-        def containers(group: Sequence[Container] | None) -> list[dict[str, Any]]:
-            return [
-                {
-                    "name": container.name,
-                    "image": "registry.example/app:1",
-                    "resources": {"limits": dict(container.limits)},
-                }
-                | ({"restartPolicy": container.restart_policy} if container.restart_policy else {})
-                for container in group or ()
-            ]
-
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": pod.metadata.name, "annotations": dict(pod.annotations)},
-            "spec": {
-                "initContainers": containers(pod.spec.init_containers),
-                "containers": containers(pod.spec.containers),
-            }
-            | ({"nodeName": pod.node_name} if pod.node_name else {}),
-        }
-        return await self.request("POST", PODS, body)
+        return await self.request("POST", PODS, manifest(pod))
 
     async def live(self, name: str) -> dict[str, Any]:
         """A pod as the API server has it."""

@@ -5,6 +5,7 @@
         memory: 16276          # required, in units
         model: Tesla T4        # optional, as all below
         numa: 0
+        minor: 1               # of its node, /dev/nvidia1; without it the card has none
         healthy: false
         reason: taken out for a demo
 
@@ -22,6 +23,7 @@ from pathlib import Path
 import watchfiles
 import yaml
 
+from deviceplugin.devicenodes import gpu_node
 from deviceplugin.errors import CardsFileError
 from gpushare.cards import Card
 
@@ -32,6 +34,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "memory": (int, "a whole number of units"),
     "model": (str, "a text"),
     "numa": (int, "a whole number"),
+    "minor": (int, "a whole number"),
     "healthy": (bool, "true or false"),
     "reason": (str, "a text"),
 }
@@ -42,6 +45,12 @@ _CHECK_MS = 1000
 
 def read_cards(path: Path) -> tuple[Card, ...]:
     """Read a file of simulated cards; raises `CardsFileError` with the line of the first thing wrong."""
+    cards, _ = _read(path)
+    return cards
+
+
+def _read(path: Path) -> tuple[tuple[Card, ...], dict[str, tuple[str, ...]]]:
+    """The cards, and the device nodes of those that name one, by UUID."""
     try:
         # yaml.compose keeps the line of every node, and constructs nothing.
         root = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
@@ -85,8 +94,9 @@ class _Reader:
             values[name] = value
         return values
 
-    def cards(self, nodes: yaml.SequenceNode) -> tuple[Card, ...]:
+    def cards(self, nodes: yaml.SequenceNode) -> tuple[tuple[Card, ...], dict[str, tuple[str, ...]]]:
         cards: list[Card] = []
+        device_nodes: dict[str, tuple[str, ...]] = {}
         lines: dict[str, int] = {}
         for index, node in enumerate(nodes.value):
             keys = self.mapping(node, what=f"card {index}", known=tuple(_KINDS))
@@ -105,9 +115,14 @@ class _Reader:
                 raise self.fault(keys["memory"], f"memory {memory!r} is not above zero")
             if not isinstance(numa, int) or numa < 0:
                 raise self.fault(keys["numa"], f"numa {numa!r} is negative")
+            minor = values.pop("minor", None)
+            if isinstance(minor, int):
+                if minor < 0:
+                    raise self.fault(keys["minor"], f"minor {minor!r} is negative")
+                device_nodes[str(uuid)] = (gpu_node(minor),)
             lines[str(uuid)] = keys["uuid"].start_mark.line + 1
             cards.append(Card(index=index, **values))  # type: ignore[arg-type]
-        return tuple(cards)
+        return tuple(cards), device_nodes
 
     def _scalar(self, node: yaml.Node, *, name: str) -> object:
         kind, expected = _KINDS[name]
@@ -128,7 +143,11 @@ class SimulatedCards:
     def __init__(self, path: Path) -> None:
         """Reads the file once; raises `CardsFileError`."""
         self._path = path
-        self._cards = read_cards(path)
+        self._cards, self._device_nodes = _read(path)
+
+    def device_nodes(self, uuid: str) -> tuple[str, ...]:
+        """The node of the card's `minor`, if the file gives one."""
+        return self._device_nodes.get(uuid, ())
 
     async def follow(self) -> AsyncIterator[tuple[Card, ...]]:
         """Yield the cards, and again after every change of the file that makes sense."""
@@ -143,7 +162,7 @@ class SimulatedCards:
             recursive=False,
         ):
             try:
-                cards = await asyncio.to_thread(read_cards, self._path)
+                cards, self._device_nodes = await asyncio.to_thread(_read, self._path)
             except CardsFileError as error:
                 if str(error) != complaint:
                     log.warning("cards ignored reason=%r", str(error))

@@ -46,6 +46,7 @@ BAD = {
     ),
     "list for a model": ("cards:\n- uuid: a\n  memory: 1\n  model: [x]\n", 4, "not a text"),
     "negative NUMA node": ("cards:\n- uuid: a\n  memory: 1\n  numa: -1\n", 4, "numa -1 is negative"),
+    "negative minor number": ("cards:\n- uuid: a\n  memory: 1\n  minor: -1\n", 4, "minor -1 is negative"),
     "empty UUID": ("cards:\n- uuid: ''\n  memory: 1\n", 2, "empty"),
     "UUID that is two": ("cards:\n- uuid: a,b\n  memory: 1\n", 2, "','"),
     "unknown key": ("cards:\n- uuid: a\n  memory: 1\n  size: 2\n", 4, "unknown key 'size'"),

@@ -16,8 +16,9 @@ from deviceplugin.marker import AssignedMarker
 from deviceplugin.node import NODES, NodePublisher
 from deviceplugin.podresources import KubeletPods, PodResources
 from deviceplugin.pods import PODS, ApiPods, NodePod, NodePods, PodReader, on_node
-from deviceplugin.registration import KubeletLink, check_socket_path
+from deviceplugin.registration import KubeletLink
 from deviceplugin.service import DevicePlugin
+from deviceplugin.sockets import check_socket_path
 from deviceplugin.sources import CardSource
 from gpushare.bookings import Booking
 from gpushare.cards import NodeCards
@@ -100,7 +101,7 @@ class Plugin:
         """Why the plugin is not ready; nothing when it is."""
         problems = {
             "cards": None if self.inventory.cards else "not found yet",
-            "kubelet": None if self.link.registered.is_set() else "not registered",
+            "kubelet": self.link.problem,
             "pods": None if self._pods.synced.is_set() else self._pods.problem,
             "node": self.publisher.problem,
         }

@@ -9,7 +9,8 @@ import pytest
 
 from deviceplugin.errors import SocketPathError
 from deviceplugin.plugin import Plugin
-from deviceplugin.registration import KubeletLink, check_socket_path
+from deviceplugin.registration import KubeletLink
+from deviceplugin.sockets import check_socket_path
 from gpushare.names import VISIBLE_DEVICES
 from sandbox.kubelet import Call
 from sandbox.kubelet.servers import serve_registration

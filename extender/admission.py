@@ -1,30 +1,51 @@
-"""Admission: gives every container that asks for memory the slot that kubelet needs to see.
+"""Admission: AdmissionReview v1 in and out, for new pods.
 
-`AdmissionReview` v1 in and out. The answer is a JSON patch that touches nothing but the slot. A container
-that asks for zero units needs no card and gets no slot.
+*mutate* gives every container that asks for memory the slot that kubelet needs to see: a JSON patch that
+touches nothing else. A container that asks for zero units needs no card and gets no slot. *validate* tells
+the user at `kubectl apply` what `extender.podrules` finds wrong. Operations other than CREATE are allowed
+unseen: what a pod asks for cannot be changed later.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
+from extender.podrules import PodRules, ReviewedPod
 from extender.wire import WireError
 from gpushare.errors import QuantityError
+from gpushare.ledger import Ledger
 from gpushare.names import Names
-from gpushare.objects import UNDECODABLE, Container, PodSpec
+from gpushare.objects import UNDECODABLE, Container, Pod, PodSpec
 from gpushare.quantities import parse_units
 
+T = TypeVar("T")
 
-class _ReviewedPod(msgspec.Struct, frozen=True):
-    spec: PodSpec = PodSpec()
+INVALID = 422
+"""What a refusal answers: the code of a ValidatingAdmissionPolicy that names none (reason Invalid, 1.36)."""
+
+LONGEST_WARNING = 256
+MOST_SENTENCES = 10
+"""The API server cuts warnings to 256 characters each and 4,096 in all (1.36)."""
 
 
-class _Request(msgspec.Struct, frozen=True):
+class _GroupVersionKind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
-    object: _ReviewedPod | None = None
+    operation: str = ""
+    kind: _GroupVersionKind = _GroupVersionKind()
+    sub_resource: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def creates_pod(self) -> bool:
+        return self.operation == "CREATE" and self.kind.kind == "Pod" and not self.sub_resource
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
@@ -33,22 +54,50 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = "AdmissionReview"
 
 
-_decoder = msgspec.json.Decoder(_Review)
+_review = msgspec.json.Decoder(_Review)
+_pod = msgspec.json.Decoder(Pod | None)
+_reviewed_pod = msgspec.json.Decoder(ReviewedPod | None)
 
 
 def mutate(body: bytes, *, names: Names) -> bytes:
     """Answer an AdmissionReview: allowed, with a patch where slots are missing. Raises `WireError`."""
-    try:
-        review = _decoder.decode(body)
-    except UNDECODABLE as error:
-        raise WireError(f"the AdmissionReview cannot be read: {error}") from error
+    review = _decode(_review, body)
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
-    pod = review.request.object
+    pod = _decode(_pod, review.request.object)
     patch = slot_patch(pod.spec, names=names) if pod else []
     if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
-    return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, "response": response})
+    return _answer(review, response)
+
+
+def validate(body: bytes, *, rules: Callable[[], PodRules]) -> bytes:
+    """Answer an AdmissionReview: whether the pod may be created, with what its user is to be told.
+
+    Raises `WireError`.
+    """
+    review = _decode(_review, body)
+    response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
+    if review.request.creates_pod:
+        pod = _decode(_reviewed_pod, review.request.object)
+        verdict = rules().judge(pod) if pod else None
+        if verdict and verdict.refusals:
+            response["allowed"] = False
+            response["status"] = {
+                "message": "; ".join(verdict.refusals[:MOST_SENTENCES]),
+                "reason": "Invalid",
+                "code": INVALID,
+            }
+        if verdict and verdict.warnings:
+            response["warnings"] = [each[:LONGEST_WARNING] for each in verdict.warnings[:MOST_SENTENCES]]
+    return _answer(review, response)
+
+
+def rules_of(ledger: Ledger) -> PodRules:
+    """The rules as the cluster is now."""
+    views = (ledger.view(name) for name in ledger.known_nodes())
+    largest = max((view.whole_memory for view in views if view.unit == ledger.unit), default=0)
+    return PodRules(names=ledger.names, unit=ledger.unit, largest_card=largest)
 
 
 def slot_patch(spec: PodSpec, *, names: Names) -> list[dict[str, str]]:
@@ -70,3 +119,14 @@ def _lacks_slot(container: Container, *, names: Names) -> bool:
         return parse_units(str(memory)) > 0
     except QuantityError:
         return False  # the API server refuses the pod in its own words
+
+
+def _answer(review: _Review, response: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, "response": response})
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
+    try:
+        return decoder.decode(body)
+    except UNDECODABLE as error:
+        raise WireError(f"the AdmissionReview cannot be read: {error}") from error

@@ -6,6 +6,7 @@ kube-scheduler throws away the body of anything but a 200, so every refusal of f
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 
@@ -101,6 +102,15 @@ def admission_routes(extender: Extender) -> APIRouter:
         """Add the missing slots to a pod (AdmissionReview v1)."""
         try:
             return Response(admission.mutate(await request.body(), names=extender.names), media_type=_JSON)
+        except GpuShareError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+
+    @routes.post("/admission/validate")
+    async def validate(request: Request) -> Response:
+        """Refuse a pod that can never work, and warn of what is hardly meant (AdmissionReview v1)."""
+        try:
+            rules = functools.partial(admission.rules_of, extender.ledger)
+            return Response(admission.validate(await request.body(), rules=rules), media_type=_JSON)
         except GpuShareError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
 

@@ -25,15 +25,26 @@ class Standing(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodRef:
-    """Names one pod: by UID for us, by namespace and name for people."""
+    """Names one pod: by UID for us, by namespace and name for people. Says how much it matters."""
 
     uid: str
     namespace: str
     name: str
+    priority: int = 0
+    """Pods without one have 0, as kube-scheduler counts them (1.36)."""
+    created: str = ""
+    """As the API server writes it (UTC, whole seconds): the texts compare as the times do."""
 
     @classmethod
     def of(cls, pod: Pod) -> PodRef:
-        return cls(uid=pod.metadata.uid, namespace=pod.metadata.namespace, name=pod.metadata.name)
+        meta = pod.metadata
+        return cls(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            priority=pod.spec.priority or 0,
+            created=meta.creation_timestamp or "",
+        )
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -95,6 +95,8 @@ def pod(
     annotations: Mapping[str, str] | None = None,
     phase: str = "Pending",
     deleting: bool = False,
+    priority: int | None = None,
+    created: str | None = None,
 ) -> Pod:
     """A pod of one container asking for `memory` and `slots`, or of the given `containers`.
 
@@ -106,6 +108,7 @@ def pod(
         node_name=on or None,
         init_containers=tuple(init) or None,
         containers=tuple(containers or (container(memory=memory, slots=slots),)),
+        priority=priority,
     )
     written: dict[str, str] = {}
     if cards is not None:
@@ -117,6 +120,7 @@ def pod(
             name=name,
             namespace="default",
             uid=uid or f"uid-{name}-{next(_uids)}",
+            creation_timestamp=created,
             deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None,
             annotations=(written | dict(annotations or {})) or None,
         ),

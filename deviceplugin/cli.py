@@ -34,7 +34,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 async def run(settings: PluginSettings) -> None:
     """Run the plugin until SIGTERM or SIGINT. Raises `PluginError` or `ApiError` for what cannot work."""
-    source = card_source(settings.cards, unit=settings.unit)
+    source = card_source(
+        settings.cards,
+        sharing=settings.sharing(node=settings.node_name),
+        switches=settings.switches,
+        thresholds=settings.thresholds,
+        interval=settings.health_interval,
+    )
     kubeconfig = Path(settings.kubeconfig) if settings.kubeconfig else None
     agent = f"{PROGRAM}/{gpushare.__version__}"
     async with await KubeApi.connect(kubeconfig, user_agent=agent) as api:

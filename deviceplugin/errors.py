@@ -3,7 +3,9 @@
 PluginError
 ├── SourceError         the cards cannot be read (now)
 │   └── CardsFileError  a file of simulated cards that makes no sense: file, line, reason
+├── SettingError        a setting's text that names no cards, sizes or XIDs
 ├── SocketPathError     a socket's path is too long for a unix socket
+├── ListTooLargeError   more devices than kubelet can be told of
 └── AllocateError       kubelet's call cannot be answered; the pod fails at admission
     ├── NoPodError      no pod fits the call, or several that would get different cards
     ├── PodError        the pod is found, and something about it forbids an answer
@@ -36,8 +38,16 @@ class CardsFileError(SourceError):
         super().__init__(f"{path}:{line}: {problem}")
 
 
+class SettingError(PluginError):
+    """A setting's text cannot be understood."""
+
+
 class SocketPathError(PluginError):
     """A unix socket cannot have this path."""
+
+
+class ListTooLargeError(PluginError):
+    """The list of devices is more than kubelet receives, or than was allowed. The text says what works."""
 
 
 class AllocateError(PluginError):

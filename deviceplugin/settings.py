@@ -8,14 +8,14 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from deviceplugin.plugin import DEFAULT_SLOTS
-from kubeapi.settings import Settings
+from deviceplugin.cardsettings import CardSettings
+from deviceplugin.modes import DEFAULT_SLOTS
 
 MOST_SLOTS = 1024
 """Per card. More containers than that on one card is a typo, and every slot costs kubelet."""
 
 
-class PluginSettings(Settings):
+class PluginSettings(CardSettings):
     """Flags before environment before defaults; see `kubeapi.settings`."""
 
     node_name: Annotated[
@@ -24,8 +24,6 @@ class PluginSettings(Settings):
     """name of the node this runs on; also read from NODE_NAME"""
     kubelet_dir: Path = Path("/var/lib/kubelet")
     """kubelet's folder: sockets are in device-plugins and pod-resources below it"""
-    cards: str = "nvml"
-    """'nvml', or a YAML file of simulated cards"""
     slots: Annotated[int, Field(ge=1, le=MOST_SLOTS)] = DEFAULT_SLOTS
     """how many containers may see one card"""
 

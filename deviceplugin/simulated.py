@@ -23,8 +23,10 @@ from pathlib import Path
 import watchfiles
 import yaml
 
+from deviceplugin.counts import CardCounts
 from deviceplugin.devicenodes import gpu_node
 from deviceplugin.errors import CardsFileError
+from deviceplugin.sharing import Sharing
 from gpushare.cards import Card
 
 log = logging.getLogger(__name__)
@@ -140,9 +142,12 @@ class _Reader:
 class SimulatedCards:
     """A `CardSource` over one file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, sharing: Sharing | None = None) -> None:
         """Reads the file once; raises `CardsFileError`."""
+        self.problem: str | None = None
+        self.counts = CardCounts()
         self._path = path
+        self._sharing = sharing or Sharing()
         self._cards, self._device_nodes = _read(path)
 
     def device_nodes(self, uuid: str) -> tuple[str, ...]:
@@ -151,8 +156,7 @@ class SimulatedCards:
 
     async def follow(self) -> AsyncIterator[tuple[Card, ...]]:
         """Yield the cards, and again after every change of the file that makes sense."""
-        yield self._cards
-        complaint = ""
+        yield self._sharing.apply(self._cards)
         async for _ in watchfiles.awatch(
             self._path.resolve().parent,
             watch_filter=None,
@@ -164,11 +168,11 @@ class SimulatedCards:
             try:
                 cards, self._device_nodes = await asyncio.to_thread(_read, self._path)
             except CardsFileError as error:
-                if str(error) != complaint:
+                if str(error) != self.problem:
                     log.warning("cards ignored reason=%r", str(error))
-                complaint = str(error)
+                self.problem = str(error)
                 continue
-            complaint = ""
+            self.problem = None
             if cards != self._cards:
                 self._cards = cards
-                yield cards
+                yield self._sharing.apply(cards)

@@ -11,6 +11,7 @@ it uses. What an unbound pod claims about itself is ignored.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
@@ -51,6 +52,7 @@ class Ledger:
         self._views: dict[str, NodeView] = {}  # computed when asked for, dropped on every change
         self._indexes: dict[tuple[str, int], NodeIndex] = {}
         self._sequence = 0
+        self._noted: set[str] | None = None
 
     # What the API server says -------------------------------------------------------------------
 
@@ -89,6 +91,8 @@ class Ledger:
 
     def remove_pod(self, uid: str) -> None:
         """Release whatever a pod holds: it is gone."""
+        if self._noted is not None:
+            self._noted.add(uid)
         node = self._node_of.pop(uid, None)
         if node is None:
             return
@@ -114,7 +118,7 @@ class Ledger:
         """
         doubtful = []
         for uid in [uid for uid in self._node_of if uid not in uids]:
-            claim = self._claim(uid)
+            claim = self.claim(uid)
             if claim is None or claim.sequence <= since:
                 self.remove_pod(uid)
             elif isinstance(claim, Unreadable) or claim.standing is not Standing.RESERVED:
@@ -151,22 +155,43 @@ class Ledger:
 
     def confirm(self, uid: str) -> None:
         """The API server took the bind. Nothing happens if the pod has been seen, or has gone, since."""
-        claim = self._claim(uid)
+        claim = self.claim(uid)
         if isinstance(claim, Booking) and claim.standing is Standing.RESERVED:
             self._put(replace(claim, standing=Standing.BOUND))
 
     def release(self, uid: str) -> None:
         """Give up a reservation. What has been confirmed or seen since stays booked."""
-        claim = self._claim(uid)
+        claim = self.claim(uid)
         if isinstance(claim, Booking) and claim.standing is Standing.RESERVED:
             self.remove_pod(uid)
 
     # Reading ------------------------------------------------------------------------------------
 
+    def claim(self, uid: str) -> Claim | None:
+        """What a pod holds, readable or not."""
+        node = self._node_of.get(uid)
+        return None if node is None else self._nodes[node].claims.get(uid)
+
     def booking(self, uid: str) -> Booking | None:
         """What a pod holds, if it holds anything readable."""
-        claim = self._claim(uid)
+        claim = self.claim(uid)
         return claim if isinstance(claim, Booking) else None
+
+    def uids(self) -> list[str]:
+        """The UIDs of all pods that hold something."""
+        return list(self._node_of)
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[Set[str]]:
+        """While the context is open, collect the UIDs of the pods that anything is said about.
+
+        One context at a time.
+        """
+        noted = self._noted = set[str]()
+        try:
+            yield noted
+        finally:
+            self._noted = None
 
     def bookings(self) -> Iterator[Booking]:
         """Every booking of the cluster."""
@@ -225,10 +250,6 @@ class Ledger:
         self._indexes[key] = index  # in the order of use: the one asked longest ago goes first
         return index
 
-    def _claim(self, uid: str) -> Claim | None:
-        node = self._node_of.get(uid)
-        return None if node is None else self._nodes[node].claims.get(uid)
-
     def _promise(self, pod: PodRef, *, demand: Demand, allocation: Allocation) -> Booking:
         self._sequence += 1
         booking = Booking(
@@ -244,6 +265,8 @@ class Ledger:
 
     def _put(self, claim: Claim) -> None:
         uid = claim.pod.uid
+        if self._noted is not None:
+            self._noted.add(uid)
         previous = self._node_of.get(uid)
         if previous is not None and previous != claim.node:
             self.remove_pod(uid)

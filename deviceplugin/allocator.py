@@ -15,15 +15,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.answers import Answer, check_room, check_slots
+from deviceplugin.answers import check_room, check_slots
 from deviceplugin.errors import AllocateError, NoPodError, NoSlotError
 from deviceplugin.holdings import bookings_of
 from deviceplugin.inventory import Inventory
+from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.matching import Call, Listed, Match, Memory, match, match_alone, possible
+from deviceplugin.modes import Mode
 from deviceplugin.podresources import KubeletSilent, PodResources
 from deviceplugin.pods import NodePod, NodePods, PodReader, by_key
 from deviceplugin.slots import choose_slots
-from gpushare.names import Names
 from kubeapi.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -47,29 +48,34 @@ class _Snapshot:
 
 
 class Allocator:
-    """Answers kubelet's two questions about slots."""
+    """Answers kubelet's two questions about devices."""
 
     def __init__(
         self,
         *,
         node: str,
-        names: Names,
+        mode: Mode,
         inventory: Inventory,
         view: NodePods,
         is_synced: Callable[[], bool],
         reader: PodReader,
         kubelet: PodResources,
         answered: Callable[[NodePod], None],
+        hand_over: Callable[[Match], v1beta1.ContainerAllocateResponse],
     ) -> None:
-        """`is_synced` says whether `view` has seen a whole list; `answered` is told of each pod answered."""
+        """`is_synced` says whether `view` has seen a whole list; `answered` is told of each pod answered.
+
+        `hand_over` makes kubelet's response of what was found; it raises `AllocateError` if it cannot.
+        """
         self._node = node
-        self._names = names
+        self._mode = mode
         self._inventory = inventory
         self._view = view
         self._is_synced = is_synced
         self._reader = reader
         self._kubelet = kubelet
         self._on_answer = answered
+        self._hand_over = hand_over
         self._turn = asyncio.Lock()
         self._answered: dict[str, dict[str, frozenset[str]]] = {}
         self._refused: set[str] = set()
@@ -99,11 +105,12 @@ class Allocator:
             )
             return slots
 
-    async def allocate(self, ids: Sequence[str]) -> Answer:
-        """Answer the container that kubelet chose these slots for; raises `AllocateError`."""
+    async def allocate(self, ids: Sequence[str]) -> v1beta1.ContainerAllocateResponse:
+        """Answer the container that kubelet chose these devices for; raises `AllocateError`."""
         started = time.monotonic()
         async with self._one_call("allocate"):
             found = await self._find(Call(size=len(ids), ids=frozenset(ids)))
+            response = self._hand_over(found)
             containers = self._answered.setdefault(found.pod.metadata.uid, {})
             containers[found.container] = frozenset(ids)
             self._on_answer(found.pod)
@@ -115,7 +122,12 @@ class Allocator:
                 ",".join(card.uuid for card in found.answer.cards),
                 (time.monotonic() - started) * 1000,
             )
-            return found.answer
+            return response
+
+    def held(self) -> frozenset[str]:
+        """The IDs that live pods were answered for by this process, those of plain init containers too."""
+        live = (pod.metadata.uid for pod in self._view.all() if not pod.is_terminal)
+        return frozenset().union(*(ids for uid in live for ids in self._answered.get(uid, {}).values()))
 
     def forget(self, uid: str) -> None:
         """A pod is gone from the node."""
@@ -141,7 +153,7 @@ class Allocator:
 
     async def _find(self, call: Call) -> Match:
         try:
-            listed = await self._kubelet.pods(resource=self._names.slot, timeout=KUBELET_SECONDS)
+            listed = await self._kubelet.pods(resource=self._mode.resource, timeout=KUBELET_SECONDS)
         except KubeletSilent as silence:
             log.warning("kubelet is silent reason=%r", str(silence)[:500])
             return self._decide(call, listed=None, snapshot=await self._fresh())
@@ -161,10 +173,10 @@ class Allocator:
         """Match the call against what is known, and check the match; `listed` is `None` without kubelet."""
         if self._inventory.cards is None:
             raise NoPodError("the cards of this node are not known yet; create the pod again")
-        cards, names = self._inventory.cards.cards, self._names
+        cards, mode = self._inventory.cards.cards, self._mode
         memory = Memory(answered=self._answered, refused=self._refused)
         if listed is None:
-            found = match_alone(call, pods=snapshot.pods.values(), memory=memory, cards=cards, names=names)
+            found = match_alone(call, pods=snapshot.pods.values(), memory=memory, cards=cards, mode=mode)
         else:
             found = match(
                 call,
@@ -172,21 +184,22 @@ class Allocator:
                 pods=snapshot.pods,
                 memory=memory,
                 cards=cards,
-                names=names,
+                mode=mode,
             )
         if call.ids is not None:
-            check_slots(found.answer, ids=call.ids, pod=found.pod, container=found.container)
+            if mode.ids_name_cards:
+                check_slots(found.answer, ids=call.ids, pod=found.pod, container=found.container)
             # Pods that were refused hold nothing, though their failure may not show yet.
             refused = self._refused - {found.pod.metadata.uid}
             live = [pod for pod in snapshot.pods.values() if pod.metadata.uid not in refused]
-            bookings = bookings_of(live, names=names)
+            bookings = bookings_of(live, names=mode.names)
             check_room(found.pod, container=found.container, answer=found.answer, bookings=bookings)
         return found
 
     async def _snapshot(self, listed: Sequence[Listed]) -> _Snapshot:
         """What is known of the node's pods, with those that may be meant read just now."""
         pods = by_key(self._view.all())
-        meant = {pod.key: pod for pod in possible(listed, pods=pods, names=self._names)}
+        meant = {pod.key: pod for pod in possible(listed, pods=pods, mode=self._mode)}
         if not self._is_synced() or len(meant) > _MOST_READS:
             return await self._fresh()
         try:

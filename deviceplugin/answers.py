@@ -16,6 +16,8 @@ from gpushare.errors import AllocationError, DemandError
 from gpushare.names import VISIBLE_DEVICES, Names
 from gpushare.objects import Pod
 
+_PLACE_ANEW = "delete the pod and let the GPU scheduler place a new one"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
@@ -38,19 +40,19 @@ def answer_for(pod: Pod, *, container: str, cards: Sequence[Card], names: Names)
         demand = demand_of(pod.spec, names)
         needs = demand.container(container) if demand else None
         if demand is None or needs is None:
-            raise _refuse(
+            raise refusal(
                 pod,
-                container,
-                f"asks for {names.slot} without {names.memory}",
-                "give the container a limit for both",
+                container=container,
+                problem=f"asks for {names.slot} without {names.memory}",
+                remedy="give the container a limit for both",
             )
         allocation = decode_allocation(pod.annotations, node=pod.node_name, demand=demand, names=names)
     except DemandError as error:
-        raise _refuse(pod, container, str(error), "correct the pod's limits") from error
-    except AllocationError as error:
-        raise _refuse(
-            pod, container, str(error), "delete the pod and let the GPU scheduler place a new one"
+        raise refusal(
+            pod, container=container, problem=str(error), remedy="correct the pod's limits"
         ) from error
+    except AllocationError as error:
+        raise refusal(pod, container=container, problem=str(error), remedy=_PLACE_ANEW) from error
     pod_cards = tuple(_find(ref, cards=cards, pod=pod, container=container) for ref in allocation.cards)
     own = pod_cards[: needs.slots]
     return Answer(
@@ -71,12 +73,8 @@ def check_slots(answer: Answer, *, ids: Iterable[str], pod: Pod, container: str)
     if not slots_agree(answer, ids=ids):
         theirs = sorted({card_of_slot(slot) for slot in ids})
         ours = [card.uuid for card in answer.pod_cards]
-        raise _refuse(
-            pod,
-            container,
-            f"kubelet chose slots of {', '.join(theirs)} but the pod was given {', '.join(ours)}",
-            "delete the pod and let the GPU scheduler place a new one",
-        )
+        problem = f"kubelet chose slots of {', '.join(theirs)} but the pod was given {', '.join(ours)}"
+        raise refusal(pod, container=container, problem=problem, remedy=_PLACE_ANEW)
 
 
 def slots_agree(answer: Answer, *, ids: Iterable[str]) -> bool:
@@ -101,8 +99,7 @@ def check_room(pod: Pod, *, container: str, answer: Answer, bookings: Iterable[B
             )
             raise OverfullError(
                 f"pod {pod.key}, container {container}: card {card.index} ({card.uuid}) has {card.memory} "
-                f"units and would hold {booked}; also on it: {others or 'nobody'}; "
-                "delete the pod and let the GPU scheduler place a new one",
+                f"units and would hold {booked}; also on it: {others or 'nobody'}; {_PLACE_ANEW}",
                 uid=pod.metadata.uid,
             )
 
@@ -116,10 +113,11 @@ def _find(ref: CardRef, *, cards: Sequence[Card], pod: Pod, container: str) -> C
         problem = f"was given card {card.index} ({card.uuid}), which is not healthy: {reason}"
     else:
         return card
-    raise _refuse(pod, container, problem, "delete the pod and let the GPU scheduler place a new one")
+    raise refusal(pod, container=container, problem=problem, remedy=_PLACE_ANEW)
 
 
-def _refuse(pod: Pod, container: str, problem: str, remedy: str) -> PodError:
+def refusal(pod: Pod, *, container: str, problem: str, remedy: str) -> PodError:
+    """Why a container of a pod that was found gets nothing, and what to do about it."""
     return PodError(f"pod {pod.key}, container {container}: {problem}; {remedy}", uid=pod.metadata.uid)
 
 

@@ -12,7 +12,8 @@ from gpushare.names import Names
 
 def bookings_of(pods: Iterable[NodePod], *, names: Names) -> tuple[Booking, ...]:
     """The readable bookings of live pods; one that cannot be read is refused when kubelet asks for it."""
-    claims = (pod.once(claim_of, names) for pod in pods)
+    # Every name derives from the memory resource's.
+    claims = (pod.once(claim_of, names, key=names.memory) for pod in pods)
     return tuple(claim for claim in claims if isinstance(claim, Booking))
 
 

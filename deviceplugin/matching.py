@@ -1,9 +1,9 @@
 """Which pod is kubelet's call for? Pure: values in, a match or an error out.
 
 The call names no pod. kubelet admits pods one at a time and lists the one under admission in PodResources
-(1.36), so the pod meant is one that kubelet lists and that still lacks slots. The list has names and no UIDs,
-and the watch may lag behind kubelet: a name may by now be another pod's. So whatever may be meant is read
-from the API server before anything is decided.
+(1.36), so the pod meant is one that kubelet lists and that still lacks devices. The list has names and no
+UIDs, and the watch may lag behind kubelet: a name may by now be another pod's. So whatever may be meant is
+read from the API server before anything is decided.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from deviceplugin.answers import Answer, answer_for, slots_agree
 from deviceplugin.errors import AllocateError, NoPodError
+from deviceplugin.modes import Mode
 from deviceplugin.pods import NodePod
 from gpushare.cards import Card
 from gpushare.errors import QuantityError
@@ -25,7 +26,7 @@ _NAMED = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """What kubelet asks for: `size` slots, and in Allocate the IDs it chose."""
+    """What kubelet asks for: `size` devices, and in Allocate the IDs it chose."""
 
     size: int
     ids: frozenset[str] | None = None
@@ -38,7 +39,7 @@ class Listed:
     namespace: str
     name: str
     held: Mapping[str, frozenset[str]]
-    """Container → the slots of ours that it holds, without containers that hold none."""
+    """Container → the devices of ours that it holds, without containers that hold none."""
 
     @property
     def key(self) -> str:
@@ -48,10 +49,10 @@ class Listed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ask:
-    """A container for which kubelet calls: its limits name slots, whatever else they say."""
+    """A container for which kubelet calls: its limits name what kubelet counts, whatever else they say."""
 
     container: str
-    slots: int
+    size: int
     listed: bool
     """Whether PodResources shows it: plain init containers never."""
 
@@ -61,12 +62,12 @@ class Memory:
     """What this process has answered so far."""
 
     answered: Mapping[str, Mapping[str, frozenset[str]]]
-    """Pod UID → container → the slots it was answered for."""
+    """Pod UID → container → the IDs it was answered for."""
     refused: Collection[str] = ()
     """UIDs of pods that were refused: kubelet has failed them, though that may not show yet."""
 
-    def slots(self, pod: NodePod, ask: Ask) -> frozenset[str] | None:
-        """The slots that a container was answered for, `None` if it was not."""
+    def ids(self, pod: NodePod, ask: Ask) -> frozenset[str] | None:
+        """The IDs that a container was answered for, `None` if it was not."""
         return self.answered.get(pod.metadata.uid, {}).get(ask.container)
 
 
@@ -87,33 +88,33 @@ class _Candidate:
     """Whether it was answered before; kubelet asks again when it lost its record in a crash."""
 
 
-def asks_of(pod: NodePod, *, names: Names) -> tuple[Ask, ...]:
+def asks_of(pod: NodePod, *, resource: str) -> tuple[Ask, ...]:
     """The containers for which kubelet calls, in its order: init containers first, each in spec order."""
-    return pod.once(_asks, names)
+    return pod.once(_asks, resource, key=resource)
 
 
-def _asks(pod: NodePod, names: Names) -> tuple[Ask, ...]:
+def _asks(pod: NodePod, resource: str) -> tuple[Ask, ...]:
     asks = []
     for containers, are_init in ((pod.spec.init_containers, True), (pod.spec.containers, False)):
         for container in containers or ():
             try:
-                slots = parse_units(str(container.limits.get(names.slot, 0)))
+                size = parse_units(str(container.limits.get(resource, 0)))
             except QuantityError:
                 continue  # the API server lets no such quantity pass: kubelet cannot ask for it
-            if slots:
+            if size:
                 listed = not are_init or container.restart_policy == "Always"
-                asks.append(Ask(container=container.name, slots=slots, listed=listed))
+                asks.append(Ask(container=container.name, size=size, listed=listed))
     return tuple(asks)
 
 
-def possible(listed: Iterable[Listed], *, pods: Mapping[str, NodePod], names: Names) -> tuple[Listed, ...]:
+def possible(listed: Iterable[Listed], *, pods: Mapping[str, NodePod], mode: Mode) -> tuple[Listed, ...]:
     """The pods of kubelet's list that a call may be for, by what the watch has shown of them (by key).
 
-    Those are the pods it has not shown, and those with a container that lacks its slots. Normally it is
+    Those are the pods it has not shown, and those with a container that lacks its devices. Normally it is
     the one pod that kubelet is admitting.
     """
     return tuple(
-        pod for pod in listed if pod.key not in pods or _lacking(pods[pod.key], held=pod.held, names=names)
+        pod for pod in listed if pod.key not in pods or _lacking(pods[pod.key], held=pod.held, mode=mode)
     )
 
 
@@ -124,7 +125,7 @@ def match(
     pods: Mapping[str, NodePod],
     memory: Memory,
     cards: Sequence[Card],
-    names: Names,
+    mode: Mode,
 ) -> Match:
     """Find the pod that a call is for among those that kubelet lists.
 
@@ -136,7 +137,7 @@ def match(
         candidate
         for pod in listed
         if pod.key in pods
-        and (candidate := _candidate(call, pod=pods[pod.key], held=pod.held, memory=memory, names=names))
+        and (candidate := _candidate(call, pod=pods[pod.key], held=pod.held, memory=memory, mode=mode))
     ]
     fresh = [candidate for candidate in candidates if not candidate.is_repeat]
     hopeful = [candidate for candidate in fresh if candidate.pod.metadata.uid not in memory.refused]
@@ -146,14 +147,14 @@ def match(
     group = hopeful or fresh or repeats
     if not group:
         raise NoPodError(
-            f"no pod on this node waits for {_slots(call.size)}; kubelet lists "
+            f"no pod on this node waits for {call.size} {mode.resource}; kubelet lists "
             f"{_some([pod.key for pod in listed])}; create the pod again"
         )
-    return _only_answer(call, group=group, cards=cards, names=names)
+    return _only_answer(call, group=group, cards=cards, mode=mode)
 
 
 def match_alone(
-    call: Call, *, pods: Iterable[NodePod], memory: Memory, cards: Sequence[Card], names: Names
+    call: Call, *, pods: Iterable[NodePod], memory: Memory, cards: Sequence[Card], mode: Mode
 ) -> Match:
     """The classic way, where PodResources is out of reach: `pods` are a fresh list of this node's pods.
 
@@ -161,62 +162,68 @@ def match_alone(
     Raises as `match`.
     """
     live = [pod for pod in pods if not pod.is_terminal and pod.metadata.uid not in memory.refused]
-    waiting = [pod for pod in live if _waits(pod, memory=memory, names=names)]
+    waiting = [pod for pod in live if _waits(pod, memory=memory, mode=mode)]
     candidates = [
         candidate
         for pod in waiting or live
         if (waiting or call.ids in memory.answered.get(pod.metadata.uid, {}).values())
-        and (candidate := _candidate(call, pod=pod, held={}, memory=memory, names=names))
+        and (candidate := _candidate(call, pod=pod, held={}, memory=memory, mode=mode))
     ]
     group = [candidate for candidate in candidates if candidate.is_repeat is not bool(waiting)]
     if not group or len(waiting) > 1:
         raise NoPodError(
             f"kubelet's PodResources is out of reach and {len(waiting)} pods wait on this node "
             f"({_some([pod.key for pod in waiting])}), so that nobody can tell which of them asks for "
-            f"{_slots(call.size)}; make pod-resources/kubelet.sock accessible and create the pod again"
+            f"{call.size} {mode.resource}; make pod-resources/kubelet.sock accessible and "
+            "create the pod again"
         )
-    return _only_answer(call, group=group, cards=cards, names=names)
+    return _only_answer(call, group=group, cards=cards, mode=mode)
 
 
 def _candidate(
-    call: Call, *, pod: NodePod, held: Mapping[str, frozenset[str]], memory: Memory, names: Names
+    call: Call,
+    *,
+    pod: NodePod,
+    held: Mapping[str, frozenset[str]],
+    memory: Memory,
+    mode: Mode,
 ) -> _Candidate | None:
     """The container of one pod that the call would be for, if it is for this pod at all."""
     if pod.is_terminal:
         return None
     again = [
         ask
-        for ask in asks_of(pod, names=names)
-        if call.ids is not None and memory.slots(pod, ask) == call.ids
+        for ask in asks_of(pod, resource=mode.resource)
+        if call.ids is not None and memory.ids(pod, ask) == call.ids
     ]
-    lacking = [ask for ask in _lacking(pod, held=held, names=names) if ask.slots == call.size]
-    new = [ask for ask in lacking if memory.slots(pod, ask) is None]
-    if _is_settled(pod, memory=memory, names=names):
+    lacking = [ask for ask in _lacking(pod, held=held, mode=mode) if ask.size == call.size]
+    new = [ask for ask in lacking if memory.ids(pod, ask) is None]
+    if _is_settled(pod, memory=memory, names=mode.names):
         new = []
     if again and (not new or again[-1].listed):
-        # kubelet passes on a plain init container's slots within the pod, and nobody else's.
+        # kubelet passes on a plain init container's devices within the pod, and nobody else's.
         return _Candidate(pod=pod, ask=again[-1], is_repeat=True)
     if new:
         return _Candidate(pod=pod, ask=new[0], is_repeat=False)
     return _Candidate(pod=pod, ask=lacking[0], is_repeat=True) if lacking else None
 
 
-def _lacking(pod: NodePod, *, held: Mapping[str, frozenset[str]], names: Names) -> tuple[Ask, ...]:
+def _lacking(pod: NodePod, *, held: Mapping[str, frozenset[str]], mode: Mode) -> tuple[Ask, ...]:
     """The containers for which kubelet may yet call, going by its own list.
 
-    It calls in order, so that everything before a container with slots is done with; and the plain init
+    It calls in order, so that everything before a container with devices is done with; and the plain init
     containers, which the list never shows, are done with once the pod was admitted.
     """
-    asks = asks_of(pod, names=names)
+    asks = asks_of(pod, resource=mode.resource)
     last_held = max((place for place, ask in enumerate(asks) if held.get(ask.container)), default=-1)
     return tuple(ask for ask in asks[last_held + 1 :] if ask.listed or not pod.was_admitted)
 
 
-def _waits(pod: NodePod, *, memory: Memory, names: Names) -> bool:
+def _waits(pod: NodePod, *, memory: Memory, mode: Mode) -> bool:
     """Whether kubelet has yet to call for a container of the pod, as far as anybody can tell without it."""
-    asks = asks_of(pod, names=names)
-    unanswered = any(memory.slots(pod, ask) is None for ask in asks)
-    return unanswered and not _is_settled(pod, memory=memory, names=names)
+    asks = asks_of(pod, resource=mode.resource)
+    unanswered = any(memory.ids(pod, ask) is None for ask in asks)
+    return unanswered and not _is_settled(pod, memory=memory, names=mode.names)
 
 
 def _is_settled(pod: NodePod, *, memory: Memory, names: Names) -> bool:
@@ -226,11 +233,11 @@ def _is_settled(pod: NodePod, *, memory: Memory, names: Names) -> bool:
     return pod.annotations.get(names.assigned) == "true" or pod.was_admitted
 
 
-def _only_answer(call: Call, *, group: Sequence[_Candidate], cards: Sequence[Card], names: Names) -> Match:
+def _only_answer(call: Call, *, group: Sequence[_Candidate], cards: Sequence[Card], mode: Mode) -> Match:
     outcomes: Sequence[Match | AllocateError] = [
-        _outcome(candidate, cards=cards, names=names) for candidate in group
+        _outcome(candidate, cards=cards, names=mode.names) for candidate in group
     ]
-    if call.ids is not None and len(outcomes) > 1:
+    if call.ids is not None and mode.ids_name_cards and len(outcomes) > 1:
         # The IDs were chosen from the slots that GetPreferredAllocation returned for this very container.
         agreeing = [
             outcome
@@ -247,8 +254,8 @@ def _only_answer(call: Call, *, group: Sequence[_Candidate], cards: Sequence[Car
         return matches[0]
     pods = sorted({candidate.pod.key for candidate in group})
     raise NoPodError(
-        f"{len(pods)} pods wait for {_slots(call.size)} and would get different cards ({_some(pods)}), "
-        "so that nobody can tell which of them kubelet asks for; create the pod again"
+        f"{len(pods)} pods wait for {call.size} {mode.resource} and would get different cards "
+        f"({_some(pods)}), so that nobody can tell which of them kubelet asks for; create the pod again"
     )
 
 
@@ -259,10 +266,6 @@ def _outcome(candidate: _Candidate, *, cards: Sequence[Card], names: Names) -> M
     except AllocateError as error:
         return error
     return Match(pod=candidate.pod, container=container, answer=answer)
-
-
-def _slots(size: int) -> str:
-    return "1 slot" if size == 1 else f"{size} slots"
 
 
 def _some(keys: Sequence[str]) -> str:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from deviceplugin.announcement import node_capacity
 from deviceplugin.inventory import Inventory
-from gpushare.bookings import Booking
-from gpushare.cards import encode_cards
+from gpushare.cards import NodeCards, encode_cards
 from gpushare.errors import QuantityError
 from gpushare.names import Names
 from gpushare.objects import Node
@@ -42,10 +40,10 @@ class NodePublisher:
         node: str,
         names: Names,
         inventory: Inventory,
-        bookings: Callable[[], tuple[Booking, ...]],
+        capacity: Callable[[NodeCards], Mapping[str, int]],
         backoff: Backoff | None = None,
     ) -> None:
-        """`bookings` are those of the node's live pods: what is booked on bad cards stays in the total."""
+        """`capacity` are the node's capacities with these cards, as far as they are the plugin's."""
         self.problem: str | None = "nothing published yet"
         """Why the node object may not be right, `None` while it is."""
         self._api = api
@@ -53,7 +51,7 @@ class NodePublisher:
         self._name = node
         self._names = names
         self._inventory = inventory
-        self._bookings = bookings
+        self._capacity = capacity
         self._backoff = backoff or Backoff(first=0.1, longest=10.0)
         self._node: Node | None = None
         self._was_listed = False
@@ -112,7 +110,7 @@ class NodePublisher:
     async def _correct(self, node: Node) -> None:
         cards = self._inventory.cards
         assert cards is not None  # `run` looks
-        capacity = node_capacity(cards, bookings=self._bookings(), names=self._names)
+        capacity = self._capacity(cards)
         text = encode_cards(cards)
         is_written = False
         if node.annotations.get(self._names.cards) != text:
@@ -128,11 +126,11 @@ class NodePublisher:
         if is_written:
             self._last_write = asyncio.get_running_loop().time()
             log.info(
-                "published node=%s cards=%d memory=%d unit=%s",
+                "published node=%s cards=%d unit=%s capacity=%s",
                 self._name,
                 len(cards.cards),
-                capacity[self._names.memory],
                 cards.unit,
+                ",".join(f"{resource}:{units}" for resource, units in capacity.items()),
             )
         self.problem = None
 

@@ -7,17 +7,22 @@ import contextlib
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
-from deviceplugin.allocator import Allocator
+from deviceplugin.allocator import KUBELET_SECONDS, Allocator
+from deviceplugin.errors import ListTooLargeError
+from deviceplugin.handover import DEFAULT_HANDOVER, Handover
 from deviceplugin.holdings import bookings_of
 from deviceplugin.inventory import Inventory
+from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.marker import AssignedMarker
+from deviceplugin.matching import Match
+from deviceplugin.modes import DEFAULT_MOST_DEVICES, DEFAULT_SLOTS, Mode, Slots, Units
 from deviceplugin.node import NODES, NodePublisher
-from deviceplugin.podresources import KubeletPods, PodResources
+from deviceplugin.podresources import KubeletPods, KubeletSilent, PodResources
 from deviceplugin.pods import PODS, ApiPods, NodePod, NodePods, PodReader, on_node
 from deviceplugin.registration import KubeletLink
-from deviceplugin.service import DevicePlugin
+from deviceplugin.service import DevicePlugin, options_for
 from deviceplugin.sockets import check_socket_path
 from deviceplugin.sources import CardSource
 from gpushare.bookings import Booking
@@ -29,9 +34,6 @@ from kubeapi.client import KubeApi
 from kubeapi.reflector import Reflector
 
 log = logging.getLogger(__name__)
-
-DEFAULT_SLOTS = 32
-"""Slots per card: how many containers may see it."""
 
 _LONGEST_PAUSE = 5.0
 """Seconds between tries of a broken watch: pods of this node are few, and admission waits for them."""
@@ -49,18 +51,30 @@ class Plugin:
         kubelet_dir: Path,
         names: Names,
         unit: str = "MiB",
+        mode: Literal["slots", "units"] = "slots",
         slots: int = DEFAULT_SLOTS,
+        most_devices: int = DEFAULT_MOST_DEVICES,
+        handover: Handover = DEFAULT_HANDOVER,
         reader: PodReader | None = None,
         kubelet: PodResources | None = None,
     ) -> None:
-        """`reader` and `kubelet` replace what reads pods past the watch. Raises `SocketPathError`."""
+        """`slots` per card are for slots mode. `reader` and `kubelet` replace what reads pods past the watch.
+
+        Raises `SocketPathError`.
+        """
         pod_resources = kubelet_dir / "pod-resources" / "kubelet.sock"
         check_socket_path(pod_resources)
         self.inventory = Inventory()
         self._source = source
         self._names = names
         self._unit = unit
-        self._slots = slots
+        self._handover = handover
+        self._kubelet = kubelet or KubeletPods(pod_resources)
+        self._mode: Mode = (
+            Slots(names=names, slots=slots, most_devices=most_devices)
+            if mode == "slots"
+            else Units(names=names, most_devices=most_devices, bookings=self._bookings, held=self._held)
+        )
         self.view = NodePods(changed=self._pods_changed, gone=self._pod_gone)
         self._pods = Reflector(
             api,
@@ -71,7 +85,7 @@ class Plugin:
             backoff=Backoff(longest=_LONGEST_PAUSE),
         )
         self.publisher = NodePublisher(
-            api, node=node, names=names, inventory=self.inventory, bookings=self._bookings
+            api, node=node, names=names, inventory=self.inventory, capacity=self._capacity
         )
         self._node = Reflector(
             api,
@@ -84,16 +98,20 @@ class Plugin:
         self._marker = AssignedMarker(api, names=names)
         self.allocator = Allocator(
             node=node,
-            names=names,
+            mode=self._mode,
             inventory=self.inventory,
             view=self.view,
             is_synced=self._pods.synced.is_set,
             reader=reader or ApiPods(api, node=node),
-            kubelet=kubelet or KubeletPods(pod_resources),
+            kubelet=self._kubelet,
             answered=self._marker.mark,
+            hand_over=self._hand_over,
         )
         self.link = KubeletLink(
-            folder=kubelet_dir / "device-plugins", resource=names.slot, service=self._new_service
+            folder=kubelet_dir / "device-plugins",
+            resource=self._mode.resource,
+            service=self._new_service,
+            options=options_for(self._mode),
         )
         self._running: asyncio.Task[None] | None = None
 
@@ -108,17 +126,24 @@ class Plugin:
         return tuple(f"{part}: {problem}" for part, problem in problems.items() if problem)
 
     async def run(self) -> None:
-        """Do everything until cancelled; then close the streams and remove the socket."""
-        async with asyncio.TaskGroup() as group:
-            for part in (
-                self._follow_cards(),
-                self._pods.run(),
-                self._node.run(),
-                self.publisher.run(),
-                self._marker.run(),
-                self._serve_kubelet(),
-            ):
-                group.create_task(part)
+        """Do everything until cancelled; then close the streams and remove the socket.
+
+        Raises `ListTooLargeError` if the cards it finds first are too many for the mode.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (
+                    self._follow_cards(),
+                    self._pods.run(),
+                    self._node.run(),
+                    self.publisher.run(),
+                    self._marker.run(),
+                    self._serve_kubelet(),
+                ):
+                    group.create_task(part)
+        except ExceptionGroup as group_error:
+            refused = group_error.subgroup(ListTooLargeError)
+            raise group_error if refused is None else refused.exceptions[0] from None
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self.run())
@@ -134,10 +159,18 @@ class Plugin:
 
     async def _follow_cards(self) -> None:
         async for cards in self._source.follow():
-            self.inventory.set(NodeCards(unit=self._unit, slots=self._slots, cards=cards))
+            found = NodeCards(unit=self._unit, slots=self._mode.slots, cards=cards)
+            try:
+                self._mode.check(found)
+            except ListTooLargeError as error:
+                if self.inventory.cards is None:
+                    raise
+                log.warning("cards ignored, they stay as they were reason=%r", str(error))
+                continue
+            self.inventory.set(found)
             self.publisher.wake()
             healthy = sum(card.healthy for card in cards)
-            log.info("cards found=%d healthy=%d slots=%d", len(cards), healthy, len(cards) * self._slots)
+            log.info("cards found=%d healthy=%d resource=%s", len(cards), healthy, self._mode.resource)
 
     async def _serve_kubelet(self) -> None:
         """Independent of the API server: containers restart by kubelet's record while it is away."""
@@ -145,13 +178,37 @@ class Plugin:
         await self.link.run()
 
     def _new_service(self) -> DevicePlugin:
-        return DevicePlugin(inventory=self.inventory, allocator=self.allocator)
+        return DevicePlugin(inventory=self.inventory, allocator=self.allocator, mode=self._mode)
+
+    def _hand_over(self, found: Match) -> v1beta1.ContainerAllocateResponse:
+        return self._handover.response(
+            found.answer,
+            pod=found.pod,
+            container=found.container,
+            device_nodes=self._source.device_nodes,
+        )
+
+    def _capacity(self, cards: NodeCards) -> dict[str, int]:
+        return self._mode.capacity(cards, bookings=self._bookings())
 
     def _bookings(self) -> tuple[Booking, ...]:
         return bookings_of(self.view.all(), names=self._names)
 
+    async def _held(self) -> frozenset[str]:
+        """The devices that kubelet has handed out, as far as it or our own memory tells."""
+        held = self.allocator.held()
+        try:
+            listed = await self._kubelet.pods(resource=self._mode.resource, timeout=KUBELET_SECONDS)
+        except KubeletSilent as silence:
+            log.warning("kubelet is silent reason=%r", str(silence)[:500])
+            return held
+        return held.union(*(ids for pod in listed for ids in pod.held.values()))
+
     def _pods_changed(self) -> None:
         self.publisher.wake()
+        cards = self.inventory.cards
+        if cards is not None and not all(card.healthy for card in cards.cards):
+            self.inventory.wake()  # what is booked on a bad card decides how many units are reported
 
     def _pod_gone(self, uid: str) -> None:
         self.allocator.forget(uid)

@@ -1,4 +1,4 @@
-"""kubelet's own list of pods and the slots they hold, over its PodResources socket."""
+"""kubelet's own list of pods and the devices they hold, over its PodResources socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class PodResources(Protocol):
     """Whoever knows the pods that kubelet has admitted or is admitting."""
 
     async def pods(self, *, resource: str, timeout: float) -> tuple[Listed, ...]:  # noqa: ASYNC109
-        """Every active pod with the slots it holds; raises `KubeletSilent` after `timeout` seconds."""
+        """Every active pod with the devices it holds of a resource.
+
+        Raises `KubeletSilent` after `timeout` seconds.
+        """
 
 
 class KubeletPods:
@@ -53,12 +56,12 @@ class KubeletPods:
 def _held(pod: v1.PodResources, *, resource: str) -> dict[str, frozenset[str]]:
     held: dict[str, frozenset[str]] = {}
     for container in pod.containers:
-        slots = {
-            slot
+        ids = {
+            device
             for devices in container.devices
             if devices.resource_name == resource
-            for slot in devices.device_ids
+            for device in devices.device_ids
         }
-        if slots:
-            held[container.name] = frozenset(slots)
+        if ids:
+            held[container.name] = frozenset(ids)
     return held

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from gpushare.names import Names
 from gpushare.objects import Pod, PodStatus
 from kubeapi.client import KubeApi, Response
 from kubeapi.errors import ApiError, ApiUnreachable
@@ -16,6 +15,7 @@ from kubeapi.errors import ApiError, ApiUnreachable
 PODS = "/api/v1/pods"
 _RETRY_SECONDS = 0.1
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -32,13 +32,15 @@ class NodePod(Pod, frozen=True, kw_only=True, dict=True):
 
     status: NodePodStatus | None = None
 
-    def once(self, work: Callable[[NodePod, Names], T], names: Names) -> T:
-        """`work(self, names)`, done once: the object never changes, and every call looks at all pods."""
+    def once(self, work: Callable[[NodePod, A], T], argument: A, *, key: str) -> T:
+        """`work(self, argument)`, done once: the object never changes, and every call looks at all pods.
+
+        `key` stands for the argument.
+        """
         done: dict[object, Any] = self.__dict__  # type: ignore[assignment]
-        key = (work, names.memory)  # from which every other name derives
-        if key not in done:
-            done[key] = work(self, names)
-        return cast(T, done[key])
+        if (work, key) not in done:
+            done[work, key] = work(self, argument)
+        return cast(T, done[work, key])
 
     @property
     def was_admitted(self) -> bool:

@@ -25,7 +25,7 @@ import watchfiles
 
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
-from deviceplugin.service import OPTIONS, DevicePlugin
+from deviceplugin.service import DevicePlugin
 from deviceplugin.sockets import Identity, Peer, check_socket_path, identity, listen, remove
 from kubeapi.backoff import Backoff
 
@@ -70,6 +70,7 @@ class KubeletLink:
         folder: Path,
         resource: str,
         service: Callable[[], DevicePlugin],
+        options: v1beta1.DevicePluginOptions | None = None,
         backoff: Backoff | None = None,
         rest: Backoff | None = None,
     ) -> None:
@@ -89,6 +90,7 @@ class KubeletLink:
         self._socket = folder / self.endpoint
         self._kubelet = folder / KUBELET_SOCKET
         self._service = service
+        self._options = options or v1beta1.DevicePluginOptions()
         self._backoff = backoff or Backoff(first=0.1, longest=2.0)
         self._rest = rest or Backoff(first=0.2, longest=_LONGEST_REST)
         self._nudge = asyncio.Event()
@@ -243,7 +245,7 @@ class KubeletLink:
                     version=VERSION,
                     endpoint=self.endpoint,
                     resource_name=self._resource,
-                    options=OPTIONS,
+                    options=self._options,
                 ),
                 timeout=_REGISTER_SECONDS,
             )

@@ -9,13 +9,11 @@ from typing import NoReturn, TypeVar
 import grpc.aio
 
 from deviceplugin.allocator import Allocator
-from deviceplugin.announcement import device_list
 from deviceplugin.errors import AllocateError, NoSlotError, OverfullError
 from deviceplugin.inventory import Inventory
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
-
-OPTIONS = v1beta1.DevicePluginOptions(get_preferred_allocation_available=True)
+from deviceplugin.modes import Mode
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -24,11 +22,12 @@ Out = TypeVar("Out")
 class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
     """The service for one registration; the next one gets its own."""
 
-    def __init__(self, *, inventory: Inventory, allocator: Allocator) -> None:
+    def __init__(self, *, inventory: Inventory, allocator: Allocator, mode: Mode) -> None:
         self.lost = asyncio.Event()
         """Set when kubelet has let go of the device stream: it does not come back by itself."""
         self._inventory = inventory
         self._allocator = allocator
+        self._mode = mode
         self._is_closed = False
 
     def close(self) -> None:
@@ -41,20 +40,20 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
         request: v1beta1.Empty,
         context: grpc.aio.ServicerContext[v1beta1.Empty, v1beta1.DevicePluginOptions],
     ) -> v1beta1.DevicePluginOptions:
-        return OPTIONS
+        return options_for(self._mode)
 
     async def ListAndWatch(  # noqa: N802
         self,
         request: v1beta1.Empty,
         context: grpc.aio.ServicerContext[v1beta1.Empty, v1beta1.ListAndWatchResponse],
     ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
-        """One list at once and one for every change of the list: each costs kubelet a walk over all slots."""
+        """One list at once and one for every change of it: each costs kubelet a walk over all devices."""
         sent: v1beta1.ListAndWatchResponse | None = None
         try:
             while not self._is_closed:
                 news = self._inventory.news
                 cards = self._inventory.cards
-                if cards is not None and (devices := device_list(cards)) != sent:
+                if cards is not None and (devices := await self._mode.devices(cards)) != sent:
                     sent = devices
                     yield devices
                 await news.wait()
@@ -70,6 +69,8 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
         ],
     ) -> v1beta1.PreferredAllocationResponse:
         answer = v1beta1.PreferredAllocationResponse()
+        if not self._mode.ids_name_cards:
+            return answer  # kubelet does not ask, as the options say; any devices are as good as others
         for asked in request.container_requests:
             try:
                 slots = await self._allocator.prefer(
@@ -93,7 +94,7 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
                 given = await self._allocator.allocate(asked.devicesIDs)
             except AllocateError as error:
                 await _refuse(context, error)
-            answer.container_responses.add(envs=given.envs)
+            answer.container_responses.append(given)
         return answer
 
     async def PreStartContainer(  # noqa: N802
@@ -105,6 +106,11 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
     ) -> v1beta1.PreStartContainerResponse:
         """Nothing to prepare; kubelet does not call it, as the options say."""
         return v1beta1.PreStartContainerResponse()
+
+
+def options_for(mode: Mode) -> v1beta1.DevicePluginOptions:
+    """What kubelet is told at registration, and again when it asks."""
+    return v1beta1.DevicePluginOptions(get_preferred_allocation_available=mode.ids_name_cards)
 
 
 async def _refuse(context: grpc.aio.ServicerContext[In, Out], error: AllocateError) -> NoReturn:

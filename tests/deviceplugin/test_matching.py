@@ -7,6 +7,7 @@ import pytest
 
 from deviceplugin.errors import NoPodError, PodError
 from deviceplugin.matching import Call, Listed, Match, Memory, asks_of, match, match_alone, possible
+from deviceplugin.modes import Slots
 from deviceplugin.pods import NodePod, NodePodStatus
 from tests.deviceplugin.pods import NAMES, C, bound, card
 
@@ -14,6 +15,7 @@ CARDS = (card(0), card(1))
 A = bound("a", C(memory=2000), cards=[card(0)])
 B = bound("b", C(memory=2000), cards=[card(1)])
 ONE = Call(size=1)
+SLOTS = Slots(names=NAMES)
 NOTHING_YET = Memory(answered={})
 
 
@@ -41,12 +43,12 @@ def matched(
         pods={pod.key: pod for pod in known},
         memory=memory,
         cards=CARDS,
-        names=NAMES,
+        mode=SLOTS,
     )
 
 
 def alone(call: Call, *known: NodePod, memory: Memory = NOTHING_YET) -> Match:
-    return match_alone(call, pods=known, memory=memory, cards=CARDS, names=NAMES)
+    return match_alone(call, pods=known, memory=memory, cards=CARDS, mode=SLOTS)
 
 
 def answered(pod: NodePod, **slots: str) -> Memory:
@@ -62,7 +64,7 @@ def test_containers_are_asked_for_init_first_and_only_those_with_slots() -> None
         C(name="init", memory=2, slots=2, kind="init"),
         cards=CARDS,
     )
-    assert [(ask.container, ask.slots, ask.listed) for ask in asks_of(pod, names=NAMES)] == [
+    assert [(ask.container, ask.size, ask.listed) for ask in asks_of(pod, resource=NAMES.slot)] == [
         ("side", 1, True),
         ("init", 2, False),
         ("app", 1, True),
@@ -202,7 +204,7 @@ def test_A14_what_may_be_meant_is_what_the_watch_lacks_and_what_lacks_slots() ->
     unknown = bound("unknown", C(memory=1), cards=[card(0)])
     known = [A, B, stray, idle, init_only]
     meant = possible(
-        listed(*known, unknown, b={"main": "GPU-1::0"}), pods={pod.key: pod for pod in known}, names=NAMES
+        listed(*known, unknown, b={"main": "GPU-1::0"}), pods={pod.key: pod for pod in known}, mode=SLOTS
     )
     assert [pod.name for pod in meant] == ["a", "stray", "unknown"]
 

@@ -16,8 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from deviceplugin.allocator import Allocator
 from deviceplugin.errors import AllocateError
+from deviceplugin.handover import DEFAULT_HANDOVER
 from deviceplugin.inventory import Inventory
 from deviceplugin.matching import Ask, Listed, asks_of
+from deviceplugin.modes import Slots
 from deviceplugin.podresources import KubeletSilent
 from deviceplugin.pods import NodePod, NodePods, NodePodStatus
 from deviceplugin.slots import slot_id
@@ -105,7 +107,7 @@ class Kubelet:
                 name=pod.metadata.name,
                 held={
                     ask.container: held
-                    for ask in asks_of(pod, names=NAMES)
+                    for ask in asks_of(pod, resource=NAMES.slot)
                     if ask.listed and (held := self.held.get(uid, {}).get(ask.container))
                 },
             )
@@ -139,13 +141,16 @@ class Node(RuleBasedStateMachine):
         self.view = NodePods(changed=lambda: None, gone=lambda uid: self.plugin.forget(uid))
         self.plugin = Allocator(
             node=NODE,
-            names=NAMES,
+            mode=Slots(names=NAMES, slots=64),
             inventory=inventory,
             view=self.view,
             is_synced=lambda: True,
             reader=self.api,
             kubelet=self.kubelet,
             answered=self.api.mark,
+            hand_over=lambda found: DEFAULT_HANDOVER.response(
+                found.answer, pod=found.pod, container=found.container, device_nodes=lambda uuid: ()
+            ),
         )
 
     @rule(name=st.sampled_from("abcd"), shape=containers, cards=st.permutations(CARDS), marked=st.booleans())
@@ -178,7 +183,7 @@ class Node(RuleBasedStateMachine):
         uid = pod.metadata.uid
         self.kubelet.active[uid] = pod
         reusable: set[str] = set()
-        for ask in asks_of(pod, names=NAMES):
+        for ask in asks_of(pod, resource=NAMES.slot):
             try:
                 ids = self.ask(data, pod=pod, ask=ask, reusable=reusable)
                 if crash:
@@ -193,14 +198,14 @@ class Node(RuleBasedStateMachine):
         self.finish(pod, phase="Running")
 
     def ask(self, data: st.DataObject, *, pod: NodePod, ask: Ask, reusable: set[str]) -> frozenset[str]:
-        chosen = sorted(reusable)[: ask.slots]
-        if len(chosen) < ask.slots:
+        chosen = sorted(reusable)[: ask.size]
+        if len(chosen) < ask.size:
             offered = [*sorted(self.kubelet.free()), *chosen]
             preferred = self.runner.run(
-                self.plugin.prefer(available=offered, must_include=chosen, size=ask.slots)
+                self.plugin.prefer(available=offered, must_include=chosen, size=ask.size)
             )
             assert set(chosen) <= set(preferred)
-            assert len(set(preferred)) == ask.slots
+            assert len(set(preferred)) == ask.size
             chosen = list(preferred)
         answer = self.runner.run(self.plugin.allocate(chosen))
         assert answer.envs[VISIBLE_DEVICES].split(",") == self.right_cards(pod, ask=ask)
@@ -208,7 +213,7 @@ class Node(RuleBasedStateMachine):
 
     def right_cards(self, pod: NodePod, *, ask: Ask) -> Sequence[str]:
         written = msgspec.json.decode(pod.annotations[NAMES.allocation])
-        return [each["uuid"] for each in written["cards"]][: ask.slots]
+        return [each["uuid"] for each in written["cards"]][: ask.size]
 
     def check_cause(self, error: AllocateError) -> None:
         """With kubelet and the API server in reach every pod gets its card, however far the watch lags."""

@@ -62,6 +62,10 @@ class Binder:
         self._deadline = deadline
         self._write_may_land = write_may_land
         self._clock_ns = clock_ns
+        self.conflicts = 0
+        """How often the API server has answered 409."""
+        self.retries = 0
+        """How many writes have been tried again."""
         self._in_flight: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._settling: dict[str, asyncio.Task[None]] = {}
 
@@ -79,6 +83,15 @@ class Binder:
             self._in_flight[args.pod_uid] = (args.node, task)
             task.add_done_callback(lambda done: self._ended(args.pod_uid, done))
         await asyncio.shield(task)  # the bind goes on should this caller go away
+
+    @property
+    def unsettled(self) -> int:
+        """Binds whose write was not answered and may still land."""
+        return len(self._settling)
+
+    def is_binding(self, uid: str) -> bool:
+        """Whether a pod's reservation is still to be confirmed or given up."""
+        return uid in self._in_flight or uid in self._settling
 
     async def close(self) -> None:
         """Let binds in flight end; stop waiting for lost answers."""
@@ -158,6 +171,7 @@ class Binder:
                 (await self._request("POST", path, until=until, body=binding)).checked()
             except ApiRefused as refusal:
                 problem: ApiError = refusal
+                self.conflicts += refusal.status == 409
                 may_land |= refusal.status == 504
                 wait = max(wait, refusal.retry_after or 0.0)
                 final = refusal.status not in _TRIED_AGAIN
@@ -169,6 +183,7 @@ class Binder:
             if final or time.monotonic() + wait >= until:
                 await self._resolve(args, problem, until=until + _LAST_READ, may_land=may_land)
                 return
+            self.retries += 1
             log.info("retry bind pod=%s/%s reason=%r", args.pod_namespace, args.pod_name, str(problem))
             await asyncio.sleep(wait)
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -94,6 +95,8 @@ class Reflector(Generic[T]):
         """Why the view may be behind, `None` while the watch is open."""
         self.lists = 0
         """How many whole lists have been applied."""
+        self.heard: float | None = None
+        """When the API server last told anything, on `time.monotonic`; `None` before the first list."""
         self._api = api
         self._view = view
         self._selectors = dict(selectors or {})
@@ -140,6 +143,7 @@ class Reflector(Generic[T]):
             version = page.version
         self._view.end()
         self.lists += 1
+        self.heard = time.monotonic()
         self.problem = None
         self.synced.set()
         return version
@@ -187,6 +191,7 @@ class Reflector(Generic[T]):
             case _:
                 raise _Gap(f"a watch event is of the unknown type {quoted(event.type)}")
         self._version = obj.metadata.resource_version
+        self.heard = time.monotonic()
 
     async def _pause(self, problem: str) -> None:
         self.problem = problem

@@ -13,6 +13,7 @@ from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
 from deviceplugin.plugin import Plugin
 from deviceplugin.simulated import SimulatedCards
+from deviceplugin.sources import CardSource
 from gpushare.cards import Card
 from kubeapi.client import KubeApi
 from sandbox.apiserver import ApiServer
@@ -40,14 +41,19 @@ class Cluster:
         self.cards = SimulatedCards(self.cards_file)._cards
 
     @contextlib.asynccontextmanager
-    async def plugin(self, *, ready: bool = True, slots: int = 4) -> AsyncIterator[Plugin]:
-        """Run a plugin, with API connections of its own, and wait until it is ready."""
+    async def plugin(
+        self, *, ready: bool = True, slots: int = 4, source: CardSource | None = None
+    ) -> AsyncIterator[Plugin]:
+        """Run a plugin, with API connections of its own, and wait until it is ready.
+
+        Its cards are the simulated ones unless there is another source.
+        """
         config = self.server.kubeconfig(self.folder / "kubeconfig")
         async with (
             await KubeApi.connect(config, user_agent=AGENT) as api,
             Plugin(
                 api=api,
-                source=SimulatedCards(self.cards_file),
+                source=source or SimulatedCards(self.cards_file),
                 node=NODE,
                 kubelet_dir=self.folder,
                 names=NAMES,
@@ -56,7 +62,8 @@ class Cluster:
         ):
             if ready:
                 await until(lambda: not plugin.problems(), what=plugin.problems)
-                listed = len(self.cards) * slots
+                assert plugin.inventory.cards is not None
+                listed = sum(card.healthy for card in plugin.inventory.cards.cards) * slots
                 await until(lambda: self.slots_known() == listed, what=self.slots_known)
             yield plugin
 

@@ -21,6 +21,7 @@ from deviceplugin.holdings import bookings_of
 from deviceplugin.inventory import Inventory
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.matching import Call, Listed, Match, Memory, match, match_alone, possible
+from deviceplugin.metrics import CallTimes
 from deviceplugin.modes import Mode
 from deviceplugin.podresources import KubeletSilent, PodResources
 from deviceplugin.pods import NodePod, NodePods, PodReader, by_key
@@ -62,6 +63,7 @@ class Allocator:
         kubelet: PodResources,
         answered: Callable[[NodePod], None],
         hand_over: Callable[[Match], v1beta1.ContainerAllocateResponse],
+        times: CallTimes,
     ) -> None:
         """`is_synced` says whether `view` has seen a whole list; `answered` is told of each pod answered.
 
@@ -76,6 +78,7 @@ class Allocator:
         self._kubelet = kubelet
         self._on_answer = answered
         self._hand_over = hand_over
+        self._times = times
         self._turn = asyncio.Lock()
         self._answered: dict[str, dict[str, frozenset[str]]] = {}
         self._refused: set[str] = set()
@@ -137,15 +140,18 @@ class Allocator:
     @contextlib.asynccontextmanager
     async def _one_call(self, verb: str) -> AsyncIterator[None]:
         """Hold the turn, keep the deadline, log refusals and remember whom they hit."""
+        started = time.monotonic()
         try:
             try:
                 async with asyncio.timeout(CALL_SECONDS), self._turn:
                     yield
+                self._times.observe(verb, started=started)
             except TimeoutError as error:
                 raise AllocateError(
                     f"kubelet and the API server gave no answer within {CALL_SECONDS} s; create the pod again"
                 ) from error
         except AllocateError as error:
+            self._times.observe(verb, started=started, error=error)
             if error.uid:
                 self._refused.add(error.uid)
             log.warning("refused call=%s reason=%r", verb, str(error)[:900])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from gpushare.cards import NodeCards
 
@@ -17,9 +18,15 @@ class Inventory:
         """Set once the cards are known; stays set."""
         self.news = asyncio.Event()
         """Set at the next change. Take it before looking at `cards`; every change makes a new one."""
+        self.health_changes: Counter[tuple[str, str]] = Counter()
+        """How many times a card turned, by UUID and what it turned to: `healthy` or `unhealthy`."""
 
     def set(self, cards: NodeCards) -> None:
         """Take over the cards and wake whoever waits for news."""
+        was = {card.uuid: card.healthy for card in self.cards.cards} if self.cards else {}
+        for card in cards.cards:
+            if card.healthy is not was.get(card.uuid, card.healthy):
+                self.health_changes[card.uuid, "healthy" if card.healthy else "unhealthy"] += 1
         self.cards = cards
         self.found.set()
         self.wake()

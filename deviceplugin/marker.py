@@ -19,7 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class AssignedMarker:
-    """Writes the mark once per pod; what fails is tried again until the pod is gone."""
+    """Writes the mark once per pod; what fails is tried again until the pod is gone.
+
+    A refusal is final until the pod is to be marked again.
+    """
 
     def __init__(self, api: KubeApi, *, names: Names, backoff: Backoff | None = None) -> None:
         self._api = api
@@ -48,6 +51,7 @@ class AssignedMarker:
                 if refusal.status == 429 or refusal.status >= 500:
                     await self._later(pod, reason=str(refusal))
                 elif refusal.status != 404:  # a pod that is gone needs no mark
+                    self._marked.discard(pod.uid)
                     log.warning("not marked pod=%s reason=%r", pod, str(refusal)[:500])
             except ApiError as error:
                 await self._later(pod, reason=str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -17,10 +18,13 @@ from deviceplugin.inventory import Inventory
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.marker import AssignedMarker
 from deviceplugin.matching import Match
+from deviceplugin.metrics import CallTimes, Snapshot, render
 from deviceplugin.modes import DEFAULT_MOST_DEVICES, DEFAULT_SLOTS, Mode, Slots, Units
 from deviceplugin.node import NODES, NodePublisher
 from deviceplugin.podresources import KubeletPods, KubeletSilent, PodResources
 from deviceplugin.pods import PODS, ApiPods, NodePod, NodePods, PodReader, on_node
+from deviceplugin.probes import serving
+from deviceplugin.reconciler import Reconciler
 from deviceplugin.registration import KubeletLink
 from deviceplugin.service import DevicePlugin, options_for
 from deviceplugin.sockets import check_socket_path
@@ -31,9 +35,13 @@ from gpushare.names import Names
 from gpushare.objects import Node
 from kubeapi.backoff import Backoff
 from kubeapi.client import KubeApi
+from kubeapi.events import EventRecorder
 from kubeapi.reflector import Reflector
 
 log = logging.getLogger(__name__)
+
+COMPONENT = "gpushare-device-plugin"
+"""Whom events come from."""
 
 _LONGEST_PAUSE = 5.0
 """Seconds between tries of a broken watch: pods of this node are few, and admission waits for them."""
@@ -55,17 +63,22 @@ class Plugin:
         slots: int = DEFAULT_SLOTS,
         most_devices: int = DEFAULT_MOST_DEVICES,
         handover: Handover = DEFAULT_HANDOVER,
+        listener: socket.socket | None = None,
         reader: PodReader | None = None,
         kubelet: PodResources | None = None,
     ) -> None:
-        """`slots` per card are for slots mode. `reader` and `kubelet` replace what reads pods past the watch.
+        """`slots` per card are for slots mode; on `listener` metrics and probes are served.
 
-        Raises `SocketPathError`.
+        `reader` and `kubelet` replace what reads pods past the watch. Raises `SocketPathError`.
         """
         pod_resources = kubelet_dir / "pod-resources" / "kubelet.sock"
         check_socket_path(pod_resources)
         self.inventory = Inventory()
+        self.events = EventRecorder(api, component=COMPONENT, host=node)
+        self._listener = listener
+        self._times = CallTimes(node=node)
         self._source = source
+        self._node_name = node
         self._names = names
         self._unit = unit
         self._handover = handover
@@ -96,16 +109,29 @@ class Plugin:
             backoff=Backoff(longest=_LONGEST_PAUSE),
         )
         self._marker = AssignedMarker(api, names=names)
+        reader = reader or ApiPods(api, node=node)
+        self.reconciler = Reconciler(
+            api,
+            names=names,
+            mode=self._mode,
+            inventory=self.inventory,
+            view=self.view,
+            reader=reader,
+            kubelet=self._kubelet,
+            marker=self._marker,
+            events=self.events,
+        )
         self.allocator = Allocator(
             node=node,
             mode=self._mode,
             inventory=self.inventory,
             view=self.view,
             is_synced=self._pods.synced.is_set,
-            reader=reader or ApiPods(api, node=node),
+            reader=reader,
             kubelet=self._kubelet,
-            answered=self._marker.mark,
+            answered=self._answered,
             hand_over=self._hand_over,
+            times=self._times,
         )
         self.link = KubeletLink(
             folder=kubelet_dir / "device-plugins",
@@ -117,13 +143,36 @@ class Plugin:
 
     def problems(self) -> tuple[str, ...]:
         """Why the plugin is not ready; nothing when it is."""
-        problems = {
-            "cards": None if self.inventory.cards else "not found yet",
+        return tuple(f"{part}: {problem}" for part, problem in self._parts().items() if problem)
+
+    def _parts(self) -> dict[str, str | None]:
+        return {
+            "cards": None if self.inventory.cards else self._source.problem or "not found yet",
             "kubelet": self.link.problem,
             "pods": None if self._pods.synced.is_set() else self._pods.problem,
             "node": self.publisher.problem,
         }
-        return tuple(f"{part}: {problem}" for part, problem in problems.items() if problem)
+
+    async def metrics(self) -> bytes:
+        """The page for Prometheus; what kubelet holds is asked of it now."""
+        try:
+            listed = await self._kubelet.pods(resource=self._mode.resource, timeout=KUBELET_SECONDS)
+        except KubeletSilent:
+            listed = None
+        now = Snapshot(
+            node=self._node_name,
+            cards=self.inventory.cards,
+            bookings=self._bookings(),
+            listed=listed,
+            ids_name_cards=self._mode.ids_name_cards,
+            counts=self._source.counts,
+            health_changes=self.inventory.health_changes,
+            problems=self._parts(),
+            registrations=self.link.registrations,
+            corrections=self.reconciler.corrections,
+            differing=len(self.reconciler.differing),
+        )
+        return render(now, calls=self._times)
 
     async def run(self) -> None:
         """Do everything until cancelled; then close the streams and remove the socket.
@@ -138,7 +187,10 @@ class Plugin:
                     self._node.run(),
                     self.publisher.run(),
                     self._marker.run(),
+                    self.reconciler.run(),
+                    self.events.run(),
                     self._serve_kubelet(),
+                    self._serve_probes(),
                 ):
                     group.create_task(part)
         except ExceptionGroup as group_error:
@@ -177,6 +229,11 @@ class Plugin:
         await self.inventory.found.wait()
         await self.link.run()
 
+    async def _serve_probes(self) -> None:
+        if self._listener is not None:
+            async with serving(self._listener, metrics=self.metrics, problems=self.problems):
+                await asyncio.Event().wait()
+
     def _new_service(self) -> DevicePlugin:
         return DevicePlugin(inventory=self.inventory, allocator=self.allocator, mode=self._mode)
 
@@ -204,6 +261,10 @@ class Plugin:
             return held
         return held.union(*(ids for pod in listed for ids in pod.held.values()))
 
+    def _answered(self, pod: NodePod) -> None:
+        self._marker.mark(pod)
+        self.reconciler.answered()
+
     def _pods_changed(self) -> None:
         self.publisher.wake()
         cards = self.inventory.cards
@@ -213,3 +274,4 @@ class Plugin:
     def _pod_gone(self, uid: str) -> None:
         self.allocator.forget(uid)
         self._marker.forget(uid)
+        self.reconciler.forget(uid)

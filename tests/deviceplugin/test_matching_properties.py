@@ -19,6 +19,7 @@ from deviceplugin.errors import AllocateError
 from deviceplugin.handover import DEFAULT_HANDOVER
 from deviceplugin.inventory import Inventory
 from deviceplugin.matching import Ask, Listed, asks_of
+from deviceplugin.metrics import CallTimes
 from deviceplugin.modes import Slots
 from deviceplugin.podresources import KubeletSilent
 from deviceplugin.pods import NodePod, NodePods, NodePodStatus
@@ -148,6 +149,7 @@ class Node(RuleBasedStateMachine):
             reader=self.api,
             kubelet=self.kubelet,
             answered=self.api.mark,
+            times=CallTimes(node=NODE),
             hand_over=lambda found: DEFAULT_HANDOVER.response(
                 found.answer, pod=found.pod, container=found.container, device_nodes=lambda uuid: ()
             ),

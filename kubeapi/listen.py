@@ -1,0 +1,34 @@
+"""Where a program listens: addresses as text, and sockets opened before anything else is begun."""
+
+from __future__ import annotations
+
+import socket
+
+from gpushare.errors import GpuShareError
+
+
+class ListenError(GpuShareError):
+    """An address cannot be listened on: taken, not this machine's, or a port that needs privileges."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[IPv6]:PORT` in two; raises `ValueError`."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError("must read HOST:PORT, for example 127.0.0.1:9449 or [::]:9449")
+    return host, int(port)
+
+
+def open_socket(address: str) -> socket.socket:
+    """Bind `HOST:PORT` and listen; raises `ListenError` naming it. `[::]` takes IPv4 too."""
+    host, port = split_address(address)
+    is_v6 = ":" in host
+    try:
+        return socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            dualstack_ipv6=is_v6 and host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:  # socket.gaierror among them
+        raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error

@@ -71,10 +71,10 @@ def mutate(body: bytes, *, names: Names) -> bytes:
     return _answer(review, response)
 
 
-def validate(body: bytes, *, rules: Callable[[], PodRules]) -> bytes:
+def validate(body: bytes, *, rules: Callable[[], PodRules]) -> tuple[bytes, bool]:
     """Answer an AdmissionReview: whether the pod may be created, with what its user is to be told.
 
-    Raises `WireError`.
+    The answer, and whether it allows the pod. Raises `WireError`.
     """
     review = _decode(_review, body)
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
@@ -90,7 +90,7 @@ def validate(body: bytes, *, rules: Callable[[], PodRules]) -> bytes:
             }
         if verdict and verdict.warnings:
             response["warnings"] = [each[:LONGEST_WARNING] for each in verdict.warnings[:MOST_SENTENCES]]
-    return _answer(review, response)
+    return _answer(review, response), response["allowed"]
 
 
 def rules_of(ledger: Ledger) -> PodRules:

@@ -12,15 +12,17 @@ from collections.abc import Callable
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from extender import admission
-from extender.core import Extender
+from extender.core import Extender, NotReadyError
+from extender.exposition import CONTENT_TYPE, Exposition
 from extender.inspect import Inspection, inspect
+from extender.metrics import answer
 from extender.verbs import filter_nodes, prioritize_nodes
 from extender.wire import BindingResult, FilterResult, decode_args, decode_binding
 from gpushare import __version__
-from gpushare.errors import GpuShareError
+from gpushare.errors import GpuShareError, NoRoomError
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,10 @@ def create_app(extender: Extender, *routes: Routes) -> FastAPI:
 def verb_routes(extender: Extender) -> APIRouter:
     """What kube-scheduler calls."""
     routes = APIRouter()
+    timed = extender.metrics.timed
 
     @routes.post(f"{PREFIX}/filter")
+    @timed("filter")
     async def filter_(request: Request) -> Response:
         """Which nodes have a card with room (kube-scheduler's `filterVerb`)."""
         try:
@@ -57,38 +61,47 @@ def verb_routes(extender: Extender) -> APIRouter:
             result = filter_nodes(args, ledger=extender.ledger, policy=extender.policy)
         except GpuShareError as error:
             log.info("filter error=%r", str(error))
-            return _json(FilterResult(error=str(error)))
+            return _json(FilterResult(error=str(error)), outcome=_outcome(error))
+        extender.metrics.filtered(result)
+        fit = len(args.names()) - len(result.failed_nodes) - len(result.failed_and_unresolvable_nodes)
         log.info(
             "filter pod=%s fit=%d failed=%d unresolvable=%d",
             args.pod.key,
-            len(args.names()) - len(result.failed_nodes) - len(result.failed_and_unresolvable_nodes),
+            fit,
             len(result.failed_nodes),
             len(result.failed_and_unresolvable_nodes),
         )
-        return _json(result)
+        return _json(result, outcome="fit" if fit else "none_fit")
 
     @routes.post(f"{PREFIX}/prioritize")
+    @timed("prioritize")
     async def prioritize(request: Request) -> Response:
         """Which node suits best, 0 to 10 (kube-scheduler's `prioritizeVerb`)."""
         try:
             args = decode_args(await request.body())
             extender.check_ready()
-            return _json(prioritize_nodes(args, ledger=extender.ledger, policy=extender.policy))
+            scores = prioritize_nodes(args, ledger=extender.ledger, policy=extender.policy)
+            return _json(scores, outcome="ok")
         except GpuShareError as error:  # the answer has no place for an error: kube-scheduler logs the status
             log.info("prioritize error=%r", str(error))
             return JSONResponse({"error": str(error)}, status_code=400)
 
     @routes.post(f"{PREFIX}/bind")
+    @timed("bind")
     async def bind(request: Request) -> Response:
         """Give a pod its node and cards (kube-scheduler's `bindVerb`)."""
+        args = None
         try:
             args = decode_binding(await request.body())
             extender.check_ready()
             await extender.binder.bind(args)
         except GpuShareError as error:
             log.info("bind error=%r", str(error))
-            return _json(BindingResult(error=str(error)))
-        return _json(BindingResult())
+            extender.metrics.refused("bind", error)
+            if args is not None and not isinstance(error, NotReadyError):
+                extender.events.bind_refused(args, error)
+            return _json(BindingResult(error=str(error)), outcome=_outcome(error))
+        return _json(BindingResult(), outcome="bound")
 
     return routes
 
@@ -96,8 +109,10 @@ def verb_routes(extender: Extender) -> APIRouter:
 def admission_routes(extender: Extender) -> APIRouter:
     """What the API server calls for new pods."""
     routes = APIRouter()
+    timed = extender.metrics.timed
 
     @routes.post("/admission/mutate")
+    @timed("mutate")
     async def mutate(request: Request) -> Response:
         """Add the missing slots to a pod (AdmissionReview v1)."""
         try:
@@ -106,11 +121,13 @@ def admission_routes(extender: Extender) -> APIRouter:
             return JSONResponse({"error": str(error)}, status_code=400)
 
     @routes.post("/admission/validate")
+    @timed("validate")
     async def validate(request: Request) -> Response:
         """Refuse a pod that can never work, and warn of what is hardly meant (AdmissionReview v1)."""
         try:
             rules = functools.partial(admission.rules_of, extender.ledger)
-            return Response(admission.validate(await request.body(), rules=rules), media_type=_JSON)
+            body, allowed = admission.validate(await request.body(), rules=rules)
+            return answer(body, outcome="allowed" if allowed else "denied")
         except GpuShareError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
 
@@ -120,6 +137,12 @@ def admission_routes(extender: Extender) -> APIRouter:
 def view_routes(extender: Extender) -> APIRouter:
     """What people, probes and monitoring read."""
     routes = APIRouter()
+    exposition = Exposition(extender)
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus' text format: `extender.metrics.CATALOGUE` lists what there is."""
+        return StreamingResponse(exposition.chunks(), media_type=CONTENT_TYPE)
 
     @routes.get(f"{PREFIX}/inspect")
     async def inspect_all() -> Inspection:
@@ -156,5 +179,12 @@ ALL_ROUTES: tuple[Routes, ...] = (verb_routes, admission_routes, view_routes)
 _JSON = "application/json"
 
 
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type=_JSON)
+def _json(value: object, *, outcome: str) -> Response:
+    return answer(msgspec.json.encode(value), outcome=outcome)
+
+
+def _outcome(error: GpuShareError) -> str:
+    """What came of a request that was answered with an error, for the metrics."""
+    if isinstance(error, NotReadyError):
+        return "not_ready"
+    return "refused" if isinstance(error, NoRoomError) else "error"

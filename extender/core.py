@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import socket
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
+from extender.audit import Audit
 from extender.binder import Binder
+from extender.events import ExtenderEvents
+from extender.metrics import RequestMetrics
 from extender.state import ClusterState
 from extender.verification import LIVE_PODS, DoubtfulPods, NodeVerifier
 from gpushare.errors import GpuShareError
@@ -15,7 +21,10 @@ from gpushare.names import Names
 from gpushare.objects import Node, Pod
 from gpushare.placement import Policy
 from kubeapi.client import KubeApi
+from kubeapi.events import EventRecorder
 from kubeapi.reflector import Reflector
+
+log = logging.getLogger(__name__)
 
 
 class NotReadyError(GpuShareError):
@@ -38,6 +47,26 @@ class Extender:
         self._doubtful = DoubtfulPods(api, ledger=self.ledger)
         state.doubtful = self._doubtful.ask
         self.binder = Binder(api=api, state=state, verifier=self._verifier, policy=policy)
+        self.metrics = RequestMetrics()
+        self._recorder = EventRecorder(api, component="gpushare-extender", host=socket.gethostname())
+        self.events = ExtenderEvents(self._recorder, ledger=self.ledger, is_active=lambda: self.is_active)
+        self.audit = Audit(
+            api,
+            ledger=self.ledger,
+            view_version=lambda: self._pods.version,
+            is_binding=self.binder.is_binding,
+            is_active=lambda: self.is_active,
+        )
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """Both watches."""
+        return self._nodes, self._pods
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this replica speaks for the cluster: it is ready, and no other one leads."""
+        return self.problem is None
 
     @property
     def waiting(self) -> Mapping[str, Pod]:
@@ -75,6 +104,10 @@ class Extender:
     async def running(self) -> AsyncIterator[Extender]:
         """Watch while the context is open; on the way out let binds in flight end first."""
         watches = [asyncio.create_task(reflector.run()) for reflector in (self._nodes, self._pods)]
+        beside = [self._recorder.run(), self.events.watch_nodes(), self.audit.run()]
+        watches += [asyncio.create_task(each) for each in beside]
+        for watch in watches:
+            watch.add_done_callback(_log_fault)
         try:
             yield self
         finally:
@@ -83,3 +116,9 @@ class Extender:
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
+
+
+def _log_fault(task: asyncio.Task[None]) -> None:
+    """What runs beside the verbs ends by being cancelled and in no other way."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("task ended task=%s", task.get_coro(), exc_info=task.exception())

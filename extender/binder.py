@@ -51,6 +51,7 @@ class Binder:
         state: ClusterState,
         verifier: NodeVerifier,
         policy: Policy,
+        term: Callable[[], int | None] = lambda: 0,
         deadline: float = DEADLINE,
         write_may_land: float = WRITE_MAY_LAND,
         clock_ns: Callable[[], int] = time.time_ns,
@@ -58,7 +59,9 @@ class Binder:
         self._api = api
         self._state = state
         self._verifier = verifier
-        self._policy = policy
+        self.policy = policy
+        """For pods that ask for none."""
+        self._term = term  # of leadership: a number that changes with every loss of it, None without it
         self._deadline = deadline
         self._write_may_land = write_may_land
         self._clock_ns = clock_ns
@@ -106,7 +109,7 @@ class Binder:
             task.exception()  # whoever asked may be gone: the failure is logged where it is answered
 
     async def _bind(self, args: BindingArgs) -> None:
-        until = time.monotonic() + self._deadline
+        term, until = self._term(), time.monotonic() + self._deadline
         await self._verifier.verify(args.node, timeout=self._deadline)
         pod = self._state.waiting.get(args.pod_uid) or await self._read(args, until=until)
         if pod is None or pod.metadata.uid != args.pod_uid:
@@ -124,7 +127,7 @@ class Binder:
             return  # bound there already
         booking = held or self._reserve(pod, demand=demand, node=args.node)
         annotations = self._annotations(booking) if booking else {}
-        await self._write(args, annotations=annotations, until=until)
+        await self._write(args, annotations=annotations, term=term, until=until)
         log.info(
             "bound pod=%s uid=%s node=%s cards=%s units=%s",
             pod.key,
@@ -138,7 +141,7 @@ class Binder:
         """Hold cards of `node` for the pod; `None` for a pod that needs no card."""
         if not demand.cards:
             return None
-        policy = policy_of(pod.annotations, names=self._state.names, default=self._policy)
+        policy = policy_of(pod.annotations, names=self._state.names, default=self.policy)
         return self._state.ledger.reserve_cards(PodRef.of(pod), demand=demand, node=node, policy=policy)
 
     def _annotations(self, booking: Booking) -> dict[str, str]:
@@ -154,7 +157,9 @@ class Binder:
             names=self._state.names,
         )
 
-    async def _write(self, args: BindingArgs, *, annotations: dict[str, str], until: float) -> None:
+    async def _write(
+        self, args: BindingArgs, *, annotations: dict[str, str], term: int | None, until: float
+    ) -> None:
         """Write the Binding, trying again while there is time; leaves the reservation as the truth is."""
         binding = {
             "apiVersion": "v1",
@@ -168,9 +173,13 @@ class Binder:
         while True:
             wait = backoff.next()
             try:
+                self._check_term(term)
                 (await self._request("POST", path, until=until, body=binding)).checked()
+            except BindError as lost:
+                problem: GpuShareError = lost
+                final = True
             except ApiRefused as refusal:
-                problem: ApiError = refusal
+                problem = refusal
                 self.conflicts += refusal.status == 409
                 may_land |= refusal.status == 504
                 wait = max(wait, refusal.retry_after or 0.0)
@@ -187,7 +196,14 @@ class Binder:
             log.info("retry bind pod=%s/%s reason=%r", args.pod_namespace, args.pod_name, str(problem))
             await asyncio.sleep(wait)
 
-    async def _resolve(self, args: BindingArgs, problem: ApiError, *, until: float, may_land: bool) -> None:
+    def _check_term(self, term: int | None) -> None:
+        """Refuse a write that was decided on in another term: another replica may have bound since."""
+        if term is None or self._term() != term:
+            raise BindError("not the leader any more")
+
+    async def _resolve(
+        self, args: BindingArgs, problem: GpuShareError, *, until: float, may_land: bool
+    ) -> None:
         """Find out by reading the pod what became of a bind that did not succeed; never guess."""
         try:
             pod = await self._read(args, until=until)

@@ -6,13 +6,13 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import gpushare
 from deviceplugin.errors import PluginError
 from deviceplugin.plugin import Plugin
 from deviceplugin.settings import PluginSettings
 from deviceplugin.sources import card_source
+from deviceplugin.uninstall import Uninstall
 from kubeapi import logs
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError
@@ -22,14 +22,26 @@ PROGRAM = "gpushare-device-plugin"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run until a signal; exit code 2 for settings or a cards file that make no sense."""
+    """Run until a signal, or uninstall.
+
+    Exit code 2 for settings, cards or credentials with which nothing can work; 1 if something is left to
+    uninstall.
+    """
     settings = load(PluginSettings, program=PROGRAM, argv=argv)
     logs.configure(settings.log_level)
     try:
-        asyncio.run(run(settings))
+        asyncio.run(uninstall(settings) if settings.uninstall else run(settings))
     except (PluginError, ApiError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if settings.uninstall else 2)
+
+
+async def uninstall(settings: PluginSettings) -> None:
+    """Take off what the plugin wrote. Raises `UninstallError`, or `ApiError` for what cannot work."""
+    node = None if settings.all_nodes else settings.node_name
+    async with await _connect(settings) as api:
+        nodes = await Uninstall(api, names=settings.names, node=node).run()
+    print(f"{PROGRAM}: {nodes} {'node' if nodes == 1 else 'nodes'} cleaned")
 
 
 async def run(settings: PluginSettings) -> None:
@@ -41,9 +53,7 @@ async def run(settings: PluginSettings) -> None:
         thresholds=settings.thresholds,
         interval=settings.health_interval,
     )
-    kubeconfig = Path(settings.kubeconfig) if settings.kubeconfig else None
-    agent = f"{PROGRAM}/{gpushare.__version__}"
-    async with await KubeApi.connect(kubeconfig, user_agent=agent) as api:
+    async with await _connect(settings) as api:
         plugin = Plugin(
             api=api,
             source=source,
@@ -51,7 +61,10 @@ async def run(settings: PluginSettings) -> None:
             kubelet_dir=settings.kubelet_dir,
             names=settings.names,
             unit=settings.unit,
+            mode=settings.mode,
             slots=settings.slots,
+            most_devices=settings.max_devices,
+            handover=settings.handover,
         )
         work = asyncio.create_task(plugin.run())
         loop = asyncio.get_running_loop()
@@ -62,6 +75,11 @@ async def run(settings: PluginSettings) -> None:
         except asyncio.CancelledError:
             if not work.cancelled():
                 raise
+
+
+async def _connect(settings: PluginSettings) -> KubeApi:
+    agent = f"{PROGRAM}/{gpushare.__version__}"
+    return await KubeApi.connect(settings.kubeconfig, user_agent=agent)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,13 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from deviceplugin.cardsettings import CardSettings
-from deviceplugin.modes import DEFAULT_SLOTS
-
-MOST_SLOTS = 1024
-"""Per card. More containers than that on one card is a typo, and every slot costs kubelet."""
+from deviceplugin.handoversettings import HandoverSettings
 
 
-class PluginSettings(CardSettings):
+class PluginSettings(CardSettings, HandoverSettings):
     """Flags before environment before defaults; see `kubeapi.settings`."""
 
     node_name: Annotated[
@@ -24,12 +21,15 @@ class PluginSettings(CardSettings):
     """name of the node this runs on; also read from NODE_NAME"""
     kubelet_dir: Path = Path("/var/lib/kubelet")
     """kubelet's folder: sockets are in device-plugins and pod-resources below it"""
-    slots: Annotated[int, Field(ge=1, le=MOST_SLOTS)] = DEFAULT_SLOTS
-    """how many containers may see one card"""
+    uninstall: bool = False
+    """take annotation and capacities off the node, and end; after the DaemonSet was deleted"""
+    all_nodes: bool = False
+    """with --uninstall: off every node that carries the annotation"""
 
-    @field_validator("node_name")
-    @classmethod
-    def _is_given(cls, value: str) -> str:
-        if not value:
-            raise ValueError("the node's name is needed")
-        return value
+    @model_validator(mode="after")
+    def _names_a_node(self) -> PluginSettings:
+        if self.all_nodes and not self.uninstall:
+            raise ValueError("--all-nodes is for --uninstall")
+        if not self.node_name and not self.all_nodes:
+            raise ValueError("--node-name (or GPUSHARE_NODE_NAME): the node's name is needed")
+        return self

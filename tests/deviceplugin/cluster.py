@@ -18,6 +18,7 @@ from gpushare.cards import Card
 from kubeapi.client import KubeApi
 from sandbox.apiserver import ApiServer
 from sandbox.kubelet import Node, NodeSettings
+from sandbox.kubelet.devices import Allocation
 from tests.deviceplugin.pods import NAMES, NODE, C, binding_annotations, manifest
 
 AGENT = "plugin-under-test"
@@ -42,11 +43,11 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def plugin(
-        self, *, ready: bool = True, slots: int = 4, source: CardSource | None = None
+        self, *, ready: bool = True, slots: int = 4, source: CardSource | None = None, **options: Any
     ) -> AsyncIterator[Plugin]:
         """Run a plugin, with API connections of its own, and wait until it is ready.
 
-        Its cards are the simulated ones unless there is another source.
+        Its cards are the simulated ones unless there is another source; `options` are its own.
         """
         config = self.server.kubeconfig(self.folder / "kubeconfig")
         async with (
@@ -58,19 +59,38 @@ class Cluster:
                 kubelet_dir=self.folder,
                 names=NAMES,
                 slots=slots,
+                **options,
             ) as plugin,
         ):
             if ready:
                 await until(lambda: not plugin.problems(), what=plugin.problems)
                 assert plugin.inventory.cards is not None
-                listed = sum(card.healthy for card in plugin.inventory.cards.cards) * slots
-                await until(lambda: self.slots_known() == listed, what=self.slots_known)
+                cards = plugin.inventory.cards.cards
+                if options.get("mode") == "units":
+                    units = sum(card.memory for card in cards)
+                    await until(lambda: self.units_known()[0] == units, what=self.units_known)
+                else:
+                    listed = sum(card.healthy for card in cards) * slots
+                    await until(lambda: self.slots_known() == listed, what=self.slots_known)
             yield plugin
 
     def slots_known(self) -> int:
         """How many slots kubelet counts."""
         count = self.node.kubelet.counts().get(NAMES.slot)
         return count.allocatable if count else 0
+
+    def units_known(self) -> tuple[int, int]:
+        """How many units of memory kubelet counts in units mode, and how many of them are healthy."""
+        count = self.node.kubelet.counts().get(NAMES.memory)
+        return (count.capacity, count.allocatable) if count else (0, 0)
+
+    def recorded(self, name: str, container: str = "main", *, resource: str = NAMES.slot) -> Allocation:
+        """What kubelet wrote down of a container: its devices and the plugin's response."""
+        allocation = self.node.kubelet.devices.allocation(
+            pod_uid=self.pod(name)["metadata"]["uid"], container=container, resource=resource
+        )
+        assert allocation is not None
+        return allocation
 
     async def create(self, name: str, *containers: C) -> dict[str, Any]:
         """Create an unbound pod."""
@@ -133,9 +153,9 @@ class Cluster:
         path = f"/api/v1/namespaces/default/pods/{name}"
         (await self.api.request("DELETE", path, body={"gracePeriodSeconds": 0})).checked()
 
-    async def allocate(self, *ids: str) -> dict[str, str]:
+    async def allocate(self, *ids: str, resource: str = NAMES.slot) -> dict[str, str]:
         """Call Allocate by hand; raises AioRpcError."""
-        socket = self.folder / "device-plugins" / f"{NAMES.slot.replace('/', '_')}.sock"
+        socket = self.folder / "device-plugins" / f"{resource.replace('/', '_')}.sock"
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
             request = v1beta1.AllocateRequest(
                 container_requests=[v1beta1.ContainerAllocateRequest(devicesIDs=ids)]

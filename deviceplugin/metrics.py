@@ -42,6 +42,10 @@ _GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Memory of a card that a container was given; the card is that of kubelet's record.",
         (*_CARD, "namespace", "pod", "container"),
     ),
+    "rival_devices": (
+        "Devices by which another device plugin announces the same cards; absent where there are none.",
+        ("node", "resource"),
+    ),
     "pods_differing": (
         "Pods whose annotations name other cards than kubelet's record, and could not be corrected.",
         ("node",),
@@ -96,6 +100,8 @@ class Snapshot:
     registrations: int = 0
     corrections: int = 0
     differing: int = 0
+    rivals: Mapping[str, int] = field(default_factory=dict)
+    """What others announce of the same cards, by resource."""
 
 
 def render(snapshot: Snapshot, *, calls: CallTimes) -> bytes:
@@ -133,6 +139,8 @@ def _series(now: Snapshot) -> Iterator[Series]:
     yield "registrations", (), now.registrations
     yield "corrections", (), now.corrections
     yield "pods_differing", (), now.differing
+    for resource, count in now.rivals.items():
+        yield "rival_devices", (resource,), count
     if now.cards is None:
         return
     size = UNITS[now.cards.unit]

@@ -41,9 +41,13 @@ class NodePublisher:
         names: Names,
         inventory: Inventory,
         capacity: Callable[[NodeCards], Mapping[str, int]],
+        seen: Callable[[Node], None] = lambda node: None,
         backoff: Backoff | None = None,
     ) -> None:
-        """`capacity` are the node's capacities with these cards, as far as they are the plugin's."""
+        """`capacity` are the node's capacities with these cards, as far as they are the plugin's.
+
+        `seen` is told of every state of the node.
+        """
         self.problem: str | None = "nothing published yet"
         """Why the node object may not be right, `None` while it is."""
         self._api = api
@@ -52,6 +56,7 @@ class NodePublisher:
         self._names = names
         self._inventory = inventory
         self._capacity = capacity
+        self._seen = seen
         self._backoff = backoff or Backoff(first=0.1, longest=10.0)
         self._node: Node | None = None
         self._was_listed = False
@@ -72,6 +77,7 @@ class NodePublisher:
     def put(self, obj: Node) -> None:
         if self._listing or not _is_older(obj, than=self._node):
             self._node = obj
+            self._seen(obj)
         self.wake()
 
     def end(self) -> None:

@@ -26,6 +26,7 @@ from deviceplugin.pods import PODS, ApiPods, NodePod, NodePods, PodReader, on_no
 from deviceplugin.probes import serving
 from deviceplugin.reconciler import Reconciler
 from deviceplugin.registration import KubeletLink
+from deviceplugin.rivals import Rivals
 from deviceplugin.service import DevicePlugin, options_for
 from deviceplugin.sockets import check_socket_path
 from deviceplugin.sources import CardSource
@@ -97,8 +98,14 @@ class Plugin:
             selectors={"fieldSelector": on_node(node)},
             backoff=Backoff(longest=_LONGEST_PAUSE),
         )
+        self.rivals = Rivals(events=self.events)
         self.publisher = NodePublisher(
-            api, node=node, names=names, inventory=self.inventory, capacity=self._capacity
+            api,
+            node=node,
+            names=names,
+            inventory=self.inventory,
+            capacity=self._capacity,
+            seen=self.rivals.look,
         )
         self._node = Reflector(
             api,
@@ -171,6 +178,7 @@ class Plugin:
             registrations=self.link.registrations,
             corrections=self.reconciler.corrections,
             differing=len(self.reconciler.differing),
+            rivals=self.rivals.seen,
         )
         return render(now, calls=self._times)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Set
 
-from deviceplugin.holdings import units_on
+from deviceplugin.holdings import units_beside, units_on
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.slots import slot_id
 from gpushare.bookings import Booking
@@ -105,12 +105,11 @@ def _topology(cards: NodeCards) -> v1beta1.TopologyInfo | None:
 def node_capacity(cards: NodeCards, *, bookings: Iterable[Booking], names: Names) -> dict[str, int]:
     """The capacities that the plugin owns on its node.
 
-    Memory is what healthy cards have and what is still booked on the others: kube-scheduler subtracts all
-    pods' requests from it, so that its remainder stays right for the healthy cards.
+    Memory is what healthy cards have and what is still booked on others, those that are not listed any more
+    included: kube-scheduler subtracts all pods' requests from it, so that its remainder stays right for the
+    healthy cards.
     """
-    held = tuple(bookings)
-    memory = sum(
-        card.memory if card.healthy else sum(units_on(card, booking=booking) for booking in held)
-        for card in cards.cards
-    )
+    healthy = [card for card in cards.cards if card.healthy]
+    memory = sum(card.memory for card in healthy)
+    memory += sum(units_beside(healthy, booking=booking) for booking in bookings)
     return {names.memory: memory, names.count: len(cards.cards)}

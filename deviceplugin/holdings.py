@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from deviceplugin.pods import NodePod
 from gpushare.bookings import Booking, claim_of
@@ -21,3 +21,9 @@ def units_on(card: Card, *, booking: Booking) -> int:
     """Units that one booking holds of a card, at its pod's peak."""
     shares = zip(booking.allocation.cards, booking.demand.cards, strict=True)
     return sum(share.memory for ref, share in shares if ref.names_card(card))
+
+
+def units_beside(cards: Collection[Card], *, booking: Booking) -> int:
+    """Units that one booking holds of other cards than these, at its pod's peak."""
+    shares = zip(booking.allocation.cards, booking.demand.cards, strict=True)
+    return sum(share.memory for ref, share in shares if not any(ref.names_card(card) for card in cards))

@@ -111,6 +111,28 @@ async def test_N4_what_a_pod_on_a_failed_card_held_leaves_the_total_with_it(node
     await node.settles(sick={1: "XID 79"}, memory=16000)
 
 
+async def test_N4_what_a_pod_holds_of_a_card_that_is_gone_stays_in_the_total(
+    one_node: Cluster, board: Board
+) -> None:
+    """A plugin that starts after a card has left the bus does not know of it; the pod's booking does."""
+    board.gpu("GPU-0", memory=16000)
+    board.gpu("GPU-1", memory=8000)
+    source = NvmlCards(sharing=Sharing(), sleep=Clock().sleep)
+    async with one_node.plugin(source=source) as plugin:
+        assert plugin.inventory.cards is not None
+        one_node.cards = plugin.inventory.cards.cards
+        await one_node.run("a", C(memory=3000), cards=[0])
+    board.remove("GPU-0")
+    source = NvmlCards(sharing=Sharing(), sleep=Clock().sleep)
+    async with one_node.plugin(source=source) as plugin:
+        node = Node(cluster=one_node, board=board, clock=Clock())
+        await until(lambda: node.memory() == 8000 + 3000, what=node.memory)
+        assert plugin.inventory.cards is not None
+        one_node.cards = plugin.inventory.cards.cards
+        given = await one_node.run("b", C(memory=8000), cards=[0])
+        assert given["main"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+
+
 async def test_N3_a_lost_card_leaves_the_other_as_it_was(node: Node) -> None:
     before = [(card.index, card.uuid, card.memory) for card in node.cards().cards]
     node.board.fail("nvmlDeviceGetHandleByIndex", LOST, uuid="GPU-0")

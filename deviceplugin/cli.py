@@ -16,6 +16,7 @@ from deviceplugin.uninstall import Uninstall
 from kubeapi import logs
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError
+from kubeapi.listen import ListenError, open_socket
 from kubeapi.settings import load
 
 PROGRAM = "gpushare-device-plugin"
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logs.configure(settings.log_level)
     try:
         asyncio.run(uninstall(settings) if settings.uninstall else run(settings))
-    except (PluginError, ApiError) as error:
+    except (PluginError, ApiError, ListenError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         sys.exit(1 if settings.uninstall else 2)
 
@@ -46,6 +47,7 @@ async def uninstall(settings: PluginSettings) -> None:
 
 async def run(settings: PluginSettings) -> None:
     """Run the plugin until SIGTERM or SIGINT. Raises `PluginError` or `ApiError` for what cannot work."""
+    listener = open_socket(settings.metrics_listen) if settings.metrics_listen else None
     source = card_source(
         settings.cards,
         sharing=settings.sharing(node=settings.node_name),
@@ -65,6 +67,7 @@ async def run(settings: PluginSettings) -> None:
             slots=settings.slots,
             most_devices=settings.max_devices,
             handover=settings.handover,
+            listener=listener,
         )
         work = asyncio.create_task(plugin.run())
         loop = asyncio.get_running_loop()

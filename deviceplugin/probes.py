@@ -35,10 +35,10 @@ async def serving(
     app.router.add_get("/metrics", show_metrics)
     app.router.add_get("/healthz", health)
     app.router.add_get("/readyz", ready)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await web.SockSite(runner, listener, shutdown_timeout=0.5).start()
+        await web.SockSite(runner, listener).start()
         yield
     finally:
         await runner.cleanup()

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from deviceplugin.cardsettings import CardSettings
 from deviceplugin.handoversettings import HandoverSettings
+from kubeapi.listen import split_address
 
 
 class PluginSettings(CardSettings, HandoverSettings):
@@ -21,10 +22,19 @@ class PluginSettings(CardSettings, HandoverSettings):
     """name of the node this runs on; also read from NODE_NAME"""
     kubelet_dir: Path = Path("/var/lib/kubelet")
     """kubelet's folder: sockets are in device-plugins and pod-resources below it"""
+    metrics_listen: str = ""
+    """HOST:PORT for /metrics, /healthz and /readyz, in a pod '[::]:9449'; not served without it"""
     uninstall: bool = False
     """take annotation and capacities off the node, and end; after the DaemonSet was deleted"""
     all_nodes: bool = False
     """with --uninstall: off every node that carries the annotation"""
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _has_host_and_port(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
 
     @model_validator(mode="after")
     def _names_a_node(self) -> PluginSettings:

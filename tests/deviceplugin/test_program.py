@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,6 +80,19 @@ def test_an_unusable_kubeconfig_is_refused(capsys: pytest.CaptureFixture[str], c
     assert "kubeconfig" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("address", ["9449", ":9449", "host:port", "127.0.0.1:99999"])
+def test_an_address_that_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str], address: str) -> None:
+    assert ended("--node-name", "n1", "--metrics-listen", address) == 2
+    assert "--metrics-listen (or GPUSHARE_METRICS_LISTEN): must read HOST:PORT" in capsys.readouterr().err
+
+
+def test_I3_a_taken_address_is_refused_with_its_port(capsys: pytest.CaptureFixture[str], cards: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert ended("--node-name", "n1", "--cards", str(cards), "--metrics-listen", address) == 2
+    assert f"cannot listen on {address}: Address already in use" in capsys.readouterr().err
+
+
 async def test_it_runs_and_ends_on_sigterm(one_node: Cluster) -> None:
     one_node.write_cards({"uuid": "GPU-0", "memory": 16000})
     arguments = {
@@ -86,6 +100,7 @@ async def test_it_runs_and_ends_on_sigterm(one_node: Cluster) -> None:
         "--kubeconfig": one_node.server.kubeconfig(one_node.folder / "kubeconfig"),
         "--kubelet-dir": one_node.folder,
         "--cards": one_node.cards_file,
+        "--metrics-listen": "127.0.0.1:0",
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -33,9 +33,9 @@ Routes = Callable[[Extender], APIRouter]
 
 
 def create_app(extender: Extender, *routes: Routes) -> FastAPI:
-    """An application with the given routes over one extender, all of them if none is given."""
+    """An application with the given routes over one extender, all of them if none is given; and probes."""
     app = FastAPI(title="gpushare scheduler extender", version=__version__, docs_url=None, redoc_url=None)
-    for each in routes or ALL_ROUTES:
+    for each in (probe_routes, *(routes or ALL_ROUTES)):
         app.include_router(each(extender))
 
     @app.exception_handler(Exception)
@@ -134,8 +134,26 @@ def admission_routes(extender: Extender) -> APIRouter:
     return routes
 
 
+def probe_routes(extender: Extender) -> APIRouter:
+    """What kubelet and load balancers ask, on every address."""
+    routes = APIRouter()
+
+    @routes.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """Whether the process answers at all."""
+        return "ok"
+
+    @routes.get("/readyz", response_class=PlainTextResponse)
+    async def readyz() -> Response:
+        """Whether the verbs are answered and will be; the reason where not."""
+        problem = extender.unready
+        return PlainTextResponse(problem or "ok", status_code=503 if problem else 200)
+
+    return routes
+
+
 def view_routes(extender: Extender) -> APIRouter:
-    """What people, probes and monitoring read."""
+    """What people and monitoring read."""
     routes = APIRouter()
     exposition = Exposition(extender)
 
@@ -154,17 +172,6 @@ def view_routes(extender: Extender) -> APIRouter:
         """One node."""
         found = inspect(extender.ledger, only=node)
         return found or JSONResponse({"error": f"node {node!r} is not known"}, status_code=404)
-
-    @routes.get("/healthz", response_class=PlainTextResponse)
-    async def healthz() -> str:
-        """Whether the process answers at all."""
-        return "ok"
-
-    @routes.get("/readyz", response_class=PlainTextResponse)
-    async def readyz() -> Response:
-        """Whether verbs are answered; the reason where not."""
-        problem = extender.problem
-        return PlainTextResponse(problem or "ok", status_code=503 if problem else 200)
 
     @routes.get("/version")
     async def version() -> dict[str, str]:

@@ -10,17 +10,17 @@ from extender.server import serve
 from extender.settings import ExtenderSettings
 from gpushare.errors import GpuShareError
 from kubeapi import logs
-from kubeapi.settings import load
+from kubeapi.settings import load, read
 
 PROGRAM = "gpushare-extender"
 
 
 def main() -> None:
-    """Read the settings and serve; exit code 1 with a message when that cannot start."""
+    """Read the settings and serve; exit code 2 for settings, 1 with a message when it cannot start."""
     settings = load(ExtenderSettings, program=PROGRAM)
     logs.configure(settings.log_level)
     try:
-        uvloop.run(serve(settings))
+        uvloop.run(serve(settings, reread=lambda: read(ExtenderSettings, program=PROGRAM)))
     except GpuShareError as error:
         sys.exit(f"{PROGRAM}: {error}")
 

@@ -22,22 +22,34 @@ from gpushare.objects import Node, Pod
 from gpushare.placement import Policy
 from kubeapi.client import KubeApi
 from kubeapi.events import EventRecorder
+from kubeapi.leases import Elector
 from kubeapi.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
 
 class NotReadyError(GpuShareError):
-    """The watches have not synced: nothing may be answered from an empty ledger."""
+    """Another replica leads, or the watches have not synced: nothing is answered from an empty ledger."""
 
 
 class Extender:
-    """Answers from `ledger`, binds with `binder`; ready once both watches have synced."""
+    """Answers from `ledger`, binds with `binder`: once both watches have synced, while `elector` leads."""
 
-    def __init__(self, api: KubeApi, *, names: Names, unit: str, policy: Policy) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        names: Names,
+        unit: str,
+        policy: Policy,
+        reserve: int = 0,
+        elector: Elector | None = None,
+    ) -> None:
+        """`reserve` units of every card are never given out."""
         self.names = names
-        self.policy = policy
-        self.ledger = Ledger(names=names, unit=unit)
+        self.ledger = Ledger(names=names, unit=unit, reserve=reserve)
+        self._elector = elector
+        self._draining = False
         self._state = state = ClusterState(self.ledger)
         self._nodes = Reflector(api, "/api/v1/nodes", kind=Node, view=state.nodes)
         self._pods = Reflector(
@@ -46,7 +58,13 @@ class Extender:
         self._verifier = NodeVerifier(api, ledger=self.ledger, view_version=lambda: self._pods.version)
         self._doubtful = DoubtfulPods(api, ledger=self.ledger)
         state.doubtful = self._doubtful.ask
-        self.binder = Binder(api=api, state=state, verifier=self._verifier, policy=policy)
+        self.binder = Binder(
+            api=api,
+            state=state,
+            verifier=self._verifier,
+            policy=policy,
+            term=lambda: elector.term if elector else 0,
+        )
         self.metrics = RequestMetrics()
         self._recorder = EventRecorder(api, component="gpushare-extender", host=socket.gethostname())
         self.events = ExtenderEvents(self._recorder, ledger=self.ledger, is_active=lambda: self.is_active)
@@ -79,20 +97,48 @@ class Extender:
         return self._pods.lists
 
     @property
+    def policy(self) -> Policy:
+        """For pods that ask for none."""
+        return self.binder.policy
+
+    def use_policy(self, policy: Policy) -> None:
+        """From the next request on."""
+        self.binder.policy = policy
+
+    def drain(self) -> None:
+        """Report not ready from now on, and go on answering."""
+        self._draining = True
+
+    @property
+    def unready(self) -> str | None:
+        """Why nothing new should be sent here, `None` when it may."""
+        return "shutting down" if self._draining else self.problem
+
+    @property
     def problem(self) -> str | None:
-        """Why the extender is not ready, `None` when it is."""
+        """Why no verb is answered, `None` when they are."""
+        return self._not_leading or self._not_synced
+
+    @property
+    def _not_leading(self) -> str | None:
+        return self._elector.problem if self._elector else None
+
+    @property
+    def _not_synced(self) -> str | None:
         for reflector in (self._nodes, self._pods):
             if not reflector.synced.is_set():
                 return f"{reflector.path} not synced: {reflector.problem}"
         return None
 
     def check_ready(self) -> None:
-        """Raise `NotReadyError` until both watches have synced."""
-        if self.problem:
-            raise NotReadyError(f"GPU scheduler extender is not ready: {self.problem}")
+        """Raise `NotReadyError` unless the verbs may be answered."""
+        if problem := self._not_leading:
+            raise NotReadyError(problem)
+        if problem := self._not_synced:
+            raise NotReadyError(f"GPU scheduler extender is not ready: {problem}")
 
     async def synced(self) -> None:
-        """Wait until ready."""
+        """Wait until both watches have synced."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
 
@@ -102,20 +148,33 @@ class Extender:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Extender]:
-        """Watch while the context is open; on the way out let binds in flight end first."""
+        """Watch, and compete to lead, while the context is open; on the way out binds in flight end first."""
         watches = [asyncio.create_task(reflector.run()) for reflector in (self._nodes, self._pods)]
         beside = [self._recorder.run(), self.events.watch_nodes(), self.audit.run()]
         watches += [asyncio.create_task(each) for each in beside]
         for watch in watches:
             watch.add_done_callback(_log_fault)
+        election = asyncio.create_task(self._compete())
+        election.add_done_callback(_log_fault)
         try:
             yield self
         finally:
             await self.binder.close()
+            election.cancel()
+            await asyncio.gather(election, return_exceptions=True)
+            # Where a write may still land, the lease is left to run out instead of being handed on at once.
+            if self._elector is not None and not self.binder.unsettled:
+                await self._elector.release()
             await self._doubtful.close()
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _compete(self) -> None:
+        """Compete once there is something to answer from: a leader that cannot answer helps nobody."""
+        if self._elector is not None:
+            await self.synced()
+            await self._elector.run(elected=self.became_active)
 
 
 def _log_fault(task: asyncio.Task[None]) -> None:

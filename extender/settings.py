@@ -1,33 +1,142 @@
-"""What the extender can be told, each as a flag and as an environment variable `GPUSHARE_…`."""
+"""What the extender can be told: by flag, by environment variable `GPUSHARE_…`, in the file of `--config`."""
 
 from __future__ import annotations
 
-from typing import Literal
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import field_validator
+from pydantic import Field, field_validator, model_validator
 
+from extender.tls import TlsFiles
+from gpushare.placement import Policy
+from kubeapi.leases import pod_namespace
+from kubeapi.listen import split_address
 from kubeapi.settings import Settings
 
 
 class ExtenderSettings(Settings):
-    """The extender's settings."""
+    """The extender's settings. `log_level` and `policy` follow the file while the extender runs."""
 
     listen: str = "127.0.0.1:39999"
-    """HOST:PORT to serve on"""
+    """HOST:PORT for kube-scheduler's calls, and for all that has no address of its own"""
+    admission_listen: str | None = None
+    """HOST:PORT for the API server's admission reviews (HTTPS)"""
+    view_listen: str | None = None
+    """HOST:PORT for what only reads: probes, metrics, inspect (HTTP)"""
+    tls_cert: Path | None = None
+    """PEM certificate to serve with (HTTPS), read again when it changes"""
+    tls_key: Path | None = None
+    """its private key"""
+    client_ca: Path | None = None
+    """PEM CA certificates: --listen answers only callers with a certificate of theirs"""
+    admission_tls_cert: Path | None = None
+    """certificate of --admission-listen, when it is not --tls-cert"""
+    admission_tls_key: Path | None = None
+    """its private key"""
+    insecure: bool = False
+    """allow plain HTTP where others can reach it: whoever can, can bind pods"""
     policy: Literal["binpack", "spread"] = "binpack"
     """which of the fitting cards a pod gets: the one with the least left, or the most"""
+    reserve: Annotated[int, Field(ge=0)] = 0
+    """units of every card that no pod gets"""
+    leader_elect: bool = False
+    """let one replica answer at a time: for replicas behind a Service that several kube-schedulers share"""
+    lease_name: str = "gpushare-extender"
+    """the Lease that the replicas compete for"""
+    lease_namespace: Annotated[str, Field(default_factory=pod_namespace)]
+    """its namespace: by default the pod's own, kube-system outside of a cluster"""
+    shutdown_grace: Annotated[float, Field(ge=0, le=600)] = 0.0
+    """seconds to go on answering, not ready, after SIGTERM: what a Service needs to send nobody here"""
 
-    @field_validator("listen")
+    @field_validator(
+        "tls_cert", "tls_key", "client_ca", "admission_tls_cert", "admission_tls_key", mode="before"
+    )
     @classmethod
-    def _has_host_and_port(cls, value: str) -> str:
-        split_address(value)
+    def _no_file(cls, value: object) -> object:
+        return None if value == "" else value  # as a chart leaves it
+
+    @field_validator("admission_listen", "view_listen", mode="before")
+    @classmethod
+    def _no_address(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("listen", "admission_listen", "view_listen")
+    @classmethod
+    def _has_host_and_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
         return value
 
+    @field_validator("lease_name", "lease_namespace")
+    @classmethod
+    def _is_given(cls, value: str) -> str:
+        if not value:
+            raise ValueError("must not be empty")
+        return value
 
-def split_address(address: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPv6]:PORT` in two; raises `ValueError`."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError("must read HOST:PORT, for example 127.0.0.1:39999")
-    return host, int(port)
+    @model_validator(mode="after")
+    def _certificates_are_whole(self) -> Self:
+        for cert, key, prefix in (
+            (self.tls_cert, self.tls_key, "--tls"),
+            (self.admission_tls_cert, self.admission_tls_key, "--admission-tls"),
+        ):
+            if (cert is None) != (key is None):
+                raise ValueError(f"{prefix}-cert and {prefix}-key need each other")
+        if self.client_ca and not self.tls_cert:
+            raise ValueError("--client-ca needs --tls-cert and --tls-key")
+        if self.admission_tls_cert and not self.admission_listen:
+            raise ValueError("--admission-tls-cert needs --admission-listen")
+        return self
+
+    @model_validator(mode="after")
+    def _plain_http_stays_at_home(self) -> Self:
+        if self.insecure:
+            return self
+        if not self.verbs_tls and not is_loopback(self.listen):
+            raise ValueError(
+                f"--listen {self.listen} lets anybody who can reach it bind pods: "
+                "give --tls-cert, --tls-key and --client-ca, or --insecure"
+            )
+        if self.admission_listen and not self.admission_tls and not is_loopback(self.admission_listen):
+            raise ValueError(
+                f"--admission-listen {self.admission_listen} needs a certificate, the API server speaks only "
+                "HTTPS to webhooks: give --admission-tls-cert and --admission-tls-key, or --insecure"
+            )
+        return self
+
+    @property
+    def verbs_tls(self) -> TlsFiles | None:
+        """What `--listen` is served with, `None` for plain HTTP."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
+
+    @property
+    def admission_tls(self) -> TlsFiles | None:
+        """What `--admission-listen` is served with. The API server shows no certificate unless told to."""
+        if self.admission_tls_cert is not None and self.admission_tls_key is not None:
+            return TlsFiles(cert=self.admission_tls_cert, key=self.admission_tls_key)
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(cert=self.tls_cert, key=self.tls_key)
+
+    @property
+    def default_policy(self) -> Policy:
+        """For pods that ask for none."""
+        return Policy(self.policy)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach it: 127.0.0.0/8, ::1 or `localhost`."""
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        parsed = ipaddress.ip_address(host)
+    except ValueError:
+        return False  # another name: it resolves to whatever it resolves to
+    return parsed == ipaddress.IPv6Address("::1") or parsed in _LOOPBACK
+
+
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")

@@ -16,11 +16,12 @@ from fastapi import Request, Response
 
 from extender.app import create_app
 from extender.core import Extender
-from extender.server import http_server, open_socket
+from extender.listeners import http_server
 from gpushare.names import Names
 from gpushare.placement import Policy
 from kubeapi import logs
 from kubeapi.client import KubeApi
+from kubeapi.listen import open_socket
 
 
 async def main(kubeconfig: Path) -> None:

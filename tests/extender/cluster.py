@@ -17,11 +17,12 @@ import msgspec
 
 from extender.app import create_app
 from extender.core import Extender
-from extender.server import http_server, open_socket
+from extender.listeners import http_server
 from gpushare.cards import Card
 from gpushare.objects import Container, Pod
 from gpushare.placement import Policy
 from kubeapi.client import KubeApi
+from kubeapi.listen import open_socket
 from sandbox.apiserver import ApiServer
 from tests import build
 from tests.build import NAMES

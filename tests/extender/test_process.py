@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from extender.server import http_server
+from extender.listeners import http_server
 from extender.settings import ExtenderSettings
 from gpushare import __version__
 from kubeapi.settings import load

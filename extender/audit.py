@@ -65,7 +65,8 @@ class Audit:
         self._is_binding = is_binding
         self._is_active = is_active
         self._every = every
-        self._catch_up = catch_up
+        self.catch_up = catch_up
+        """Seconds to wait for the watch."""
         self.outcomes: Counter[str] = Counter()
         """How many audits ended `clean`, `corrected`, `unfinished` (the watch stayed behind) or `failed`."""
         self.corrections = 0
@@ -125,7 +126,7 @@ class Audit:
     async def _caught_up(self, version: int) -> bool:
         """Wait until the watch has come as far as `version`; say whether it did."""
         try:
-            async with asyncio.timeout(self._catch_up):
+            async with asyncio.timeout(self.catch_up):
                 while (self._view_version() or 0) < version:  # noqa: ASYNC110 — nobody tells of bookmarks
                     await asyncio.sleep(_LOOK)
         except TimeoutError:

@@ -209,10 +209,10 @@ class RequestMetrics:
             self._count(verb, (error.reason,))
 
     def _count(self, verb: str, texts: Iterable[str]) -> None:
-        for reason in {_slug(text) for text in texts}:
+        for reason in {slug_of(text) for text in texts}:
             self._refusals.labels(verb, reason).inc()
 
 
-def _slug(text: str) -> str:
+def slug_of(text: str) -> str:
     """The fixed name of a refusal's text. Only the one of a closed node goes on after the fixed part."""
     return _REASONS.get(text) or (Reason.CLOSED.name.lower() if text.startswith(Reason.CLOSED) else "other")

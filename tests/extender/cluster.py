@@ -129,6 +129,11 @@ class Scheduler:
         """Wait until the pod holds nothing."""
         await until(lambda: self.extender.ledger.booking(uid) is None, what=f"{uid} is released")
 
+    async def seen_nodes(self, *nodes: str) -> None:
+        """Wait until the extender knows these nodes."""
+        known = self.extender.ledger.known_nodes
+        await until(lambda: set(nodes) <= set(known()), what=f"{nodes} are seen")
+
     async def shut(self, node: str) -> None:
         """Wait until the node takes nobody."""
         await until(lambda: self.extender.ledger.view(node).problem, what=f"{node} is closed")

@@ -1,0 +1,285 @@
+"""Random histories of a `World`: the rules are what can happen, `World.check` is what must hold.
+
+Between two rules the loop makes as many turns as were drawn, so that everything can happen at every point
+at which an extender waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gpushare.cards import Card
+from sandbox.apiserver import Rule
+from tests.build import card
+from tests.extender.replica import Replica
+from tests.extender.truth import KINDS, Pod, Published, is_live, node_of, uid_of
+from tests.extender.world import World
+
+SEEDS = st.integers(0, 99)
+"""Which of the candidates a rule is about."""
+SIZES = {"n1": (10, 10, 17), "n2": (12, 6), "n3": (9,)}
+"""All cards that a node ever has."""
+TURNS = st.one_of(st.just(0), st.integers(0, 12), st.just(40))
+"""A bind takes about ten turns of the loop."""
+MOSTLY = st.sampled_from([True, True, True, False])
+BINDING, READ, ANY = "/binding$", "/pods/[^/]+$", ""
+
+
+class ClusterMachine(RuleBasedStateMachine):
+    """`counts` adds up over all runs what has happened."""
+
+    counts: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.world.__enter__()
+
+    def teardown(self) -> None:
+        try:
+            self.world.at_rest()
+            self.everything_can_be_bound()
+        finally:
+            self.world.__exit__()
+            self.counts.update(self.world.counts)
+
+    @initialize()
+    def begin(self) -> None:
+        for name, sizes in SIZES.items():
+            self.world.publish(name, Published(cards=cards(name, sizes=sizes)))
+        for replica in self.world.replicas:
+            self.world.start(replica)
+        self.world.loop.advance(1)
+        self.world.switch(self.world.replicas[0])
+
+    # Users and kubelets
+
+    @rule(kind=st.sampled_from(sorted(KINDS)), number=st.integers(0, 2), turns=TURNS)
+    def create(self, kind: str, number: int, turns: int) -> None:
+        self.world.create(kind, number=number)
+        self.world.loop.turn(turns)
+
+    @rule(kind=st.sampled_from(["small", "zero"]), node=st.sampled_from(sorted(SIZES)))
+    def bypass(self, kind: str, node: str) -> None:
+        """L10: a pod that names its node itself."""
+        self.world.create(kind, number=9, on=node)
+
+    @precondition(lambda self: self.active_is_ready())
+    @rule(
+        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4),
+        node=st.sampled_from(sorted(SIZES)),
+        number=st.integers(0, 2),
+        turns=TURNS,
+    )
+    def rush(self, kinds: list[str], node: str, number: int, turns: int) -> None:
+        """Several new pods at once, more than the node may have room for."""
+        for kind in kinds:
+            pod = self.world.create(kind, number=number)
+            if pod is not None:
+                self.world.bind(pod, node=node)
+                self.world.loop.turn(turns)
+
+    @precondition(lambda self: self.world.pods())
+    @rule(seed=SEEDS, grace=st.sampled_from([0, 0, 30]), turns=TURNS)
+    def delete(self, seed: int, grace: int, turns: int) -> None:
+        self.world.delete(self.pick(self.world.pods(), seed), grace=grace)
+        self.world.loop.turn(turns)
+
+    @precondition(lambda self: self.bound())
+    @rule(seed=SEEDS, phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
+    def phase(self, seed: int, phase: str) -> None:
+        self.world.finish(self.pick(self.bound(), seed), phase=phase)
+
+    @precondition(lambda self: self.bound())
+    @rule(seed=SEEDS, text=st.sampled_from(["abc", "-1", "", "1.0", "7"]))
+    def spoil(self, seed: int, text: str) -> None:
+        """L9."""
+        self.world.spoil(self.pick(self.bound(), seed), text=text)
+
+    # Nodes
+
+    @rule(
+        name=st.sampled_from(sorted(SIZES)),
+        present=st.lists(MOSTLY, min_size=3, max_size=3),
+        healthy=st.lists(MOSTLY, min_size=3, max_size=3),
+        less=st.sampled_from([0, 0, 4]),
+        state=st.sampled_from(["ok"] * 8 + ["unit", "garbage", "zeroed", "gone"]),
+        turns=TURNS,
+    )
+    def change_node(
+        self, name: str, present: list[bool], healthy: list[bool], less: int, state: str, turns: int
+    ) -> None:
+        """Cards come, go, shift, fail and are sized anew; what the node publishes breaks; it goes."""
+        if state == "gone":
+            if name in self.world.published:
+                self.world.remove_node(name)
+            return
+        found = cards(name, sizes=[size - less for size in SIZES[name]])
+        kept = [
+            Card(index=0, uuid=each.uuid, memory=each.memory, healthy=well)
+            for each, there, well in zip(found, present, healthy, strict=False)
+            if there
+        ]
+        shifted = tuple(
+            Card(index=index, uuid=each.uuid, memory=each.memory, healthy=each.healthy)
+            for index, each in enumerate(kept)
+        )
+        self.world.publish(name, Published(cards=shifted, state=state))  # type: ignore[arg-type]
+        self.world.loop.turn(turns)
+
+    # kube-scheduler
+
+    @precondition(lambda self: self.can_bind())
+    @rule(seed=SEEDS, node=st.sampled_from(sorted(SIZES)), turns=TURNS)
+    def bind(self, seed: int, node: str, turns: int) -> None:
+        """Any pod to any node: the scheduler's own view may be as old as it likes."""
+        self.world.bind(self.pick(self.world.pods(), seed), node=node)
+        self.world.loop.turn(turns)
+
+    @precondition(lambda self: self.can_bind())
+    @rule(seed=SEEDS, turns=TURNS)
+    def schedule(self, seed: int, turns: int) -> None:
+        """As kube-scheduler does it: to the best of the nodes that fit."""
+        waiting = [pod for pod in self.world.pods() if not node_of(pod)]
+        if waiting:
+            assert self.world.active is not None
+            pod = self.pick(waiting, seed)
+            nodes = self.world.ask(self.world.active, pod)
+            if nodes:
+                self.world.bind(pod, node=nodes[0])
+                self.world.loop.turn(turns)
+
+    @precondition(lambda self: self.world.pods())
+    @rule(number=st.integers(0, 2), seed=SEEDS)
+    def ask(self, number: int, seed: int) -> None:
+        """A standby may be asked too; it answers from what it knows."""
+        if self.world.replicas[number].is_ready:
+            self.world.ask(self.world.replicas[number], self.pick(self.world.pods(), seed))
+
+    @rule(number=st.integers(0, 2))
+    def switch(self, number: int) -> None:
+        if self.world.replicas[number].is_ready:
+            self.world.switch(self.world.replicas[number])
+
+    # What goes wrong
+
+    @rule(
+        number=st.integers(0, 2),
+        action=st.sampled_from(["drop", "answer", "hold", "delay"]),
+        when=st.sampled_from(["before", "after"]),
+        path=st.sampled_from([BINDING, BINDING, READ, ANY]),
+        status=st.sampled_from([429, 500, 503, 504]),
+        count=st.sampled_from([1, 1, 2, 9]),
+        seconds=st.sampled_from([0.05, 0.9, 3.4, 3.6]),
+    )
+    def fail(
+        self, number: int, action: str, when: str, path: str, status: int, count: int, seconds: float
+    ) -> None:
+        if action == "answer" and when == "after" and status == 429:
+            status = 504  # whoever is told to come back later has changed nothing
+        self.world.fault(
+            Rule(
+                action=action,  # type: ignore[arg-type]
+                when=when,  # type: ignore[arg-type]
+                client=self.world.replicas[number].name,
+                path=path,
+                status=status,
+                count=count,
+                seconds=seconds,
+                retry_after=1 if status == 429 else None,
+            )
+        )
+
+    @rule()
+    def heal(self) -> None:
+        self.world.api.faults.clear()
+
+    @rule(number=st.integers(0, 2))
+    def freeze(self, number: int) -> None:
+        """Its watches stay open and say nothing until all faults are cleared."""
+        self.world.fault(Rule(action="freeze", client=self.world.replicas[number].name))
+
+    @rule(number=st.integers(0, 2), expired=st.booleans(), turns=TURNS)
+    def cut(self, number: int, expired: bool, turns: int) -> None:  # noqa: FBT001 — hypothesis names it
+        """A watch breaks; what it missed may have been forgotten (410)."""
+        if expired:
+            self.world.api.faults.expire_history()
+        self.world.counts["watches cut"] += self.world.api.faults.cut_watches(
+            client=self.world.replicas[number].name
+        )
+        self.world.loop.turn(turns)
+
+    @rule(number=st.integers(0, 2), turns=TURNS)
+    def crash(self, number: int, turns: int) -> None:
+        self.world.loop.turn(turns)
+        if self.world.replicas[number].is_running:
+            self.world.crash(self.world.replicas[number])
+
+    @precondition(lambda self: any(not replica.is_running for replica in self.world.replicas))
+    @rule(turns=TURNS)
+    def start(self, turns: int) -> None:
+        for replica in self.world.replicas:
+            if not replica.is_running:
+                self.world.start(replica)
+        self.world.loop.turn(turns)
+
+    # Time
+
+    @rule(turns=st.integers(1, 12))
+    def turn(self, turns: int) -> None:
+        self.world.loop.turn(turns)
+
+    @rule(seconds=st.sampled_from([0.06, 0.5, 2.1, 4.0, 12.0, 70.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.loop.advance(seconds)
+
+    @rule()
+    def rest(self) -> None:
+        self.world.at_rest()
+
+    # What must hold
+
+    @invariant()
+    def the_api_server_has_no_card_overfull(self) -> None:
+        self.world.check()
+
+    def everything_can_be_bound(self) -> None:
+        """At rest a bind succeeds exactly where a card has room."""
+        if not self.can_bind():
+            return
+        active = self.world.active
+        assert active is not None
+        for pod in [pod for pod in self.world.pods() if not node_of(pod)]:
+            nodes = self.world.ask(active, pod)
+            if nodes:
+                assert self.world.bound(self.world.bind(pod, node=nodes[0])) == ""
+                self.world.loop.advance(0.01)
+            self.world.check()
+        self.world.check_books(active)
+
+    # Candidates
+
+    def bound(self) -> list[Pod]:
+        return [
+            pod for pod in self.world.pods() if node_of(pod) and is_live(pod) and self.world.has_landed(pod)
+        ]
+
+    def active_is_ready(self) -> bool:
+        active: Replica | None = self.world.active
+        return active is not None and active.is_ready
+
+    def can_bind(self) -> bool:
+        return self.active_is_ready() and bool(self.world.pods())
+
+    @staticmethod
+    def pick(pods: list[Pod], seed: int) -> Pod:
+        ordered = sorted(pods, key=uid_of)
+        return ordered[seed % len(ordered)]
+
+
+def cards(name: str, *, sizes: tuple[int, ...] | list[int]) -> tuple[Card, ...]:
+    return tuple(card(index, memory=size, node=name) for index, size in enumerate(sizes))

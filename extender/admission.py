@@ -9,7 +9,6 @@ unseen: what a pod asks for cannot be changed later.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -71,7 +70,7 @@ def mutate(body: bytes, *, names: Names) -> bytes:
     return _answer(review, response)
 
 
-def validate(body: bytes, *, rules: Callable[[], PodRules]) -> tuple[bytes, bool]:
+def validate(body: bytes, *, rules: PodRules) -> tuple[bytes, bool]:
     """Answer an AdmissionReview: whether the pod may be created, with what its user is to be told.
 
     The answer, and whether it allows the pod. Raises `WireError`.
@@ -80,7 +79,7 @@ def validate(body: bytes, *, rules: Callable[[], PodRules]) -> tuple[bytes, bool
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     if review.request.creates_pod:
         pod = _decode(_reviewed_pod, review.request.object)
-        verdict = rules().judge(pod) if pod else None
+        verdict = rules.judge(pod) if pod else None
         if verdict and verdict.refusals:
             response["allowed"] = False
             response["status"] = {
@@ -95,9 +94,7 @@ def validate(body: bytes, *, rules: Callable[[], PodRules]) -> tuple[bytes, bool
 
 def rules_of(ledger: Ledger) -> PodRules:
     """The rules as the cluster is now."""
-    views = (ledger.view(name) for name in ledger.known_nodes())
-    largest = max((view.whole_memory for view in views if view.unit == ledger.unit), default=0)
-    return PodRules(names=ledger.names, unit=ledger.unit, largest_card=largest)
+    return PodRules(names=ledger.names, unit=ledger.unit, largest_card=ledger.largest_card())
 
 
 def slot_patch(spec: PodSpec, *, names: Names) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ kube-scheduler throws away the body of anything but a 200, so every refusal of f
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -62,7 +62,8 @@ def verb_routes(extender: Extender) -> APIRouter:
         except GpuShareError as error:
             log.info("filter error=%r", str(error))
             return _json(FilterResult(error=str(error)), outcome=_outcome(error))
-        extender.metrics.filtered(result)
+        # Counted once the answer is out: kube-scheduler waits for that one.
+        asyncio.get_running_loop().call_soon(extender.metrics.filtered, result)
         fit = len(args.names()) - len(result.failed_nodes) - len(result.failed_and_unresolvable_nodes)
         log.info(
             "filter pod=%s fit=%d failed=%d unresolvable=%d",
@@ -125,7 +126,7 @@ def admission_routes(extender: Extender) -> APIRouter:
     async def validate(request: Request) -> Response:
         """Refuse a pod that can never work, and warn of what is hardly meant (AdmissionReview v1)."""
         try:
-            rules = functools.partial(admission.rules_of, extender.ledger)
+            rules = admission.rules_of(extender.ledger)
             body, allowed = admission.validate(await request.body(), rules=rules)
             return answer(body, outcome="allowed" if allowed else "denied")
         except GpuShareError as error:

@@ -53,6 +53,7 @@ class Ledger:
         self._indexes: dict[tuple[str, int], NodeIndex] = {}
         self._sequence = 0
         self._noted: set[str] | None = None
+        self._largest: int | None = None  # computed when asked for, dropped when a node's cards change
 
     # What the API server says -------------------------------------------------------------------
 
@@ -62,6 +63,7 @@ class Ledger:
         record = self._nodes.setdefault(node.name, _NodeRecord())
         if (record.known, record.cards, record.problem) != (True, cards, problem):
             record.known, record.cards, record.problem = True, cards, problem
+            self._largest = None
             self._touch(node.name)
 
     def remove_node(self, name: str) -> None:
@@ -70,6 +72,7 @@ class Ledger:
         if record is None:
             return
         record.known, record.cards, record.problem = False, None, None
+        self._largest = None
         self._touch(name)
         self._drop_if_empty(name)
 
@@ -217,6 +220,14 @@ class Ledger:
         return self._index(("card", share.slots), lambda view: view.largest(share.slots)).at_least(
             share.memory
         )
+
+    def largest_card(self) -> int:
+        """Units that the cluster's largest card has for pods; 0 where no card is known."""
+        if self._largest is None:
+            cards = (record.cards for record in self._nodes.values())
+            sizes = (card.memory for node in cards if node and node.unit == self.unit for card in node.cards)
+            self._largest = max(0, max(sizes, default=0) - self.reserve.memory)
+        return self._largest
 
     def known_nodes(self) -> list[str]:
         """Names of the nodes the API server has shown, sorted."""

@@ -45,7 +45,7 @@ _ABSENT_SECONDS = 1.0  # without a socket until the other counts as gone: it may
 _CHECK_SECONDS = 1.0  # between looks at the sockets, should the file watch miss something
 # kubelet drops the latest registration when it notices the end of an earlier one's stream (1.36), so that
 # it needs a moment for that before it is told of a new one.
-_SETTLE_SECONDS = 0.05
+_SETTLE_SECONDS = 0.02
 _DEBOUNCE_MS = 300
 _CHANNEL_OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # no backing off from the kubelet before this one
 # gRPC's own limit is 4 MiB a message, and kubelet may send more IDs than that.
@@ -92,7 +92,7 @@ class KubeletLink:
         self._service = service
         self._options = options or v1beta1.DevicePluginOptions()
         self._backoff = backoff or Backoff(first=0.1, longest=2.0)
-        self._rest = rest or Backoff(first=0.2, longest=_LONGEST_REST)
+        self._rest = rest or Backoff(first=0.1, longest=_LONGEST_REST)
         self._nudge = asyncio.Event()
         check_socket_path(self._socket)
         check_socket_path(self._kubelet)
@@ -146,6 +146,8 @@ class KubeletLink:
             if predecessor is not None:
                 predecessor.close()
             self.registered.clear()
+            # With the stream kubelet drops the connection, and whatever pod it is admitting.
+            await service.quiet(seconds=_GRACE_SECONDS)
             service.close()
             await server.stop(_GRACE_SECONDS)
             remove(self._socket, own=own)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import NoReturn, TypeVar
 
 import grpc.aio
@@ -14,6 +15,9 @@ from deviceplugin.inventory import Inventory
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
 from deviceplugin.modes import Mode
+
+_BETWEEN_CALLS = 0.02
+"""Seconds in which kubelet makes its next call for a pod: Allocate follows a preference at once."""
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -29,6 +33,30 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
         self._allocator = allocator
         self._mode = mode
         self._is_closed = False
+        self._begun = self._ended = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def quiet(self, *, seconds: float) -> None:
+        """Return when no call is under way or about to follow another, or after so many seconds."""
+        seen = -1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while seen != self._begun:
+                    seen = self._begun
+                    await self._idle.wait()
+                    await asyncio.sleep(_BETWEEN_CALLS)
+
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        self._begun += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._ended += 1
+            if self._ended == self._begun:
+                self._idle.set()
 
     def close(self) -> None:
         """End the device streams in good order."""
@@ -73,11 +101,12 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
             return answer  # kubelet does not ask, as the options say; any devices are as good as others
         for asked in request.container_requests:
             try:
-                slots = await self._allocator.prefer(
-                    available=asked.available_deviceIDs,
-                    must_include=asked.must_include_deviceIDs,
-                    size=asked.allocation_size,
-                )
+                with self._under_way():
+                    slots = await self._allocator.prefer(
+                        available=asked.available_deviceIDs,
+                        must_include=asked.must_include_deviceIDs,
+                        size=asked.allocation_size,
+                    )
             except AllocateError as error:
                 await _refuse(context, error)
             answer.container_responses.add(deviceIDs=slots)
@@ -91,7 +120,8 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
         answer = v1beta1.AllocateResponse()
         for asked in request.container_requests:
             try:
-                given = await self._allocator.allocate(asked.devicesIDs)
+                with self._under_way():
+                    given = await self._allocator.allocate(asked.devicesIDs)
             except AllocateError as error:
                 await _refuse(context, error)
             answer.container_responses.append(given)

@@ -11,7 +11,8 @@ import pytest
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
 from gpushare.names import VISIBLE_DEVICES
-from tests.deviceplugin.cluster import Cluster, until
+from sandbox.apiserver import Rule
+from tests.deviceplugin.cluster import AGENT, Cluster, until
 from tests.deviceplugin.pods import NAMES, C
 
 
@@ -113,10 +114,22 @@ async def test_a_stranger_is_not_fought_and_its_end_is_noticed_at_once(
 
     async with one_node.plugin() as plugin:
         stranger = asyncio.create_task(Stranger(one_node.folder / "device-plugins").run())
-        await until(lambda: len(rests()) == 4, what=rests)
+        await until(lambda: len(rests()) == 5, what=rests)
         assert rests() == sorted(rests())
         assert rests()[-1] > 0.7
         assert "another device plugin for aliyun.com/gpu-slot on this node?" in caplog.text
         stranger.cancel()
         await asyncio.gather(stranger, return_exceptions=True)
         await until(lambda: one_node.slots_known() == 8, what=plugin.problems, deadline=0.7)
+
+
+async def test_a_pod_that_is_being_admitted_is_answered_before_the_end(one_node: Cluster) -> None:
+    plugin = contextlib.AsyncExitStack()
+    await plugin.enter_async_context(one_node.plugin())
+    read = one_node.server.faults.add(
+        Rule(action="delay", seconds=0.1, method="GET", path="/pods/p$", client=AGENT)
+    )
+    await one_node.bind(await one_node.create("p", C(memory=1000)), 1)
+    await read.struck()
+    await plugin.aclose()
+    assert (await one_node.environment("p"))["main"][VISIBLE_DEVICES] == "GPU-1"

@@ -280,12 +280,12 @@ class Scene:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    sizes = tuple(draw(st.lists(st.sampled_from([8, 10]), min_size=1, max_size=3)))
+    sizes = tuple(draw(st.lists(st.sampled_from([8, 10]), min_size=2, max_size=3)))
     holders = []
     free = [[size, 4] for size in sizes]
-    for number in range(draw(st.integers(1, 7))):
-        wanted = draw(st.permutations(range(len(sizes))))[: draw(st.integers(0, min(2, len(sizes))))]
-        memory = draw(st.integers(1, 6))
+    for number in range(draw(st.integers(4, 8))):
+        wanted = draw(st.permutations(range(len(sizes))))[: draw(st.sampled_from([1, 1, 1, 2, 0]))]
+        memory = draw(st.integers(2, 6))
         cards = tuple(wanted) if all(free[c][0] >= memory and free[c][1] for c in wanted) else ()
         for index in cards:
             free[index][0] -= memory
@@ -293,16 +293,20 @@ def scenes(draw: st.DrawFn) -> Scene:
         holders.append(
             Holder(
                 name=f"p{number}",
-                priority=draw(st.sampled_from([0, 1, 2, URGENT])),
+                priority=draw(st.sampled_from([0, 1, 0, 1, 2, URGENT])),
                 share=Share(memory=memory, slots=1) if cards else NOTHING,
                 cards=cards,
                 cpu=draw(st.integers(0, 2)),
             )
         )
-    slots = draw(st.integers(1, len(sizes)))
-    urgent = pod("urgent", memory=slots * draw(st.integers(3, 10)), slots=slots, priority=URGENT)
+    slots = draw(st.sampled_from([1, 1, 2]))
+    urgent = pod("urgent", memory=slots * draw(st.integers(6, 9)), slots=slots, priority=URGENT)
     return Scene(
-        sizes=sizes, slots=4, holders=tuple(holders), urgent=urgent, cpu_short=draw(st.integers(0, 2))
+        sizes=sizes,
+        slots=4,
+        holders=tuple(holders),
+        urgent=urgent,
+        cpu_short=draw(st.sampled_from([0, 0, 1, 2])),
     )
 
 

@@ -69,11 +69,10 @@ class Slots:
 
     def check(self, cards: NodeCards) -> None:
         count, size = len(cards.cards) * self.slots, list_bytes(slot_ids(cards), cards=cards)
-        if count > self._most_devices or size > MOST_BYTES:
+        if _is_too_large(count, size=size, most_devices=self._most_devices):
             raise ListTooLargeError(
-                f"{len(cards.cards)} cards with --slots {self.slots} make {count} devices, a list of "
-                f"{size} bytes: --max-devices allows {self._most_devices} devices, and kubelet receives "
-                f"{MOST_BYTES} bytes; choose fewer --slots"
+                f"--slots {self.slots} a card {_limits(count, size=size, most_devices=self._most_devices)}; "
+                "choose fewer --slots"
             )
 
     async def devices(self, cards: NodeCards) -> v1beta1.ListAndWatchResponse:
@@ -112,21 +111,16 @@ class Units:
 
     def check(self, cards: NodeCards) -> None:
         count, size = cards.memory, list_bytes(unit_ids(cards.memory), cards=cards)
-        if self._is_too_large(count, size=size):
-            raise ListTooLargeError(
-                f"one device per {cards.unit} of {len(cards.cards)} cards makes {count} devices, a list of "
-                f"{size} bytes: --max-devices allows {self._most_devices} devices, and kubelet receives "
-                f"{MOST_BYTES} bytes; {self._remedy(cards)}"
-            )
-
-    def _is_too_large(self, count: int, *, size: int) -> bool:
-        return count > self._most_devices or size > MOST_BYTES
+        if _is_too_large(count, size=size, most_devices=self._most_devices):
+            limits = _limits(count, size=size, most_devices=self._most_devices)
+            raise ListTooLargeError(f"one device per {cards.unit} {limits}; {self._remedy(cards)}")
 
     def _remedy(self, cards: NodeCards) -> str:
         larger = {unit: size for unit, size in UNITS.items() if size > UNITS[cards.unit]}
         for unit, size in sorted(larger.items(), key=lambda item: item[1]):
             count = sum(card.memory * UNITS[cards.unit] // size for card in cards.cards)
-            if not self._is_too_large(count, size=list_bytes(unit_ids(count), cards=cards)):
+            new_size = list_bytes(unit_ids(count), cards=cards)
+            if not _is_too_large(count, size=new_size, most_devices=self._most_devices):
                 return (
                     f"the smallest unit that works is {unit}, with {count} devices: give --unit {unit} to "
                     "all programs, or choose --mode slots"
@@ -145,3 +139,14 @@ class Units:
         capacity = node_capacity(cards, bookings=bookings, names=self.names)
         del capacity[self.resource]
         return capacity
+
+
+def _is_too_large(count: int, *, size: int, most_devices: int) -> bool:
+    return count > most_devices or size > MOST_BYTES
+
+
+def _limits(count: int, *, size: int, most_devices: int) -> str:
+    return (
+        f"makes {count} devices, a list of {size} bytes: --max-devices allows {most_devices} devices, and "
+        f"kubelet receives {MOST_BYTES} bytes"
+    )

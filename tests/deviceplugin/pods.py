@@ -18,7 +18,7 @@ NODE = "n1"
 
 @dataclass(frozen=True, kw_only=True)
 class C:
-    """A container: memory in units, slots, and what kind it is."""
+    """A container: memory in units, slots (0: it says nothing of them), and what kind it is."""
 
     name: str = "main"
     memory: int = 0
@@ -26,7 +26,8 @@ class C:
     kind: str = "app"
 
     def manifest(self) -> dict[str, Any]:
-        limits = {NAMES.memory: str(self.memory), NAMES.slot: str(self.slots)} if self.memory else {}
+        asked = {NAMES.memory: self.memory, NAMES.slot: self.slots} if self.memory else {}
+        limits = {resource: str(amount) for resource, amount in asked.items() if amount}
         always = {"restartPolicy": "Always"} if self.kind == "sidecar" else {}
         return {"name": self.name, "image": "app", "resources": {"limits": limits}, **always}
 

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 NODES = "/api/v1/nodes"
 
+LONGEST_PAUSE = 10.0
+"""Seconds until what somebody else overwrote is written again, at the latest."""
+
 _CALM_SECONDS = 30.0
 """Without a write for so long, nobody is overwriting ours: the next one is made at once."""
 
@@ -57,7 +60,7 @@ class NodePublisher:
         self._inventory = inventory
         self._capacity = capacity
         self._seen = seen
-        self._backoff = backoff or Backoff(first=0.1, longest=10.0)
+        self._backoff = backoff or Backoff(first=0.1, longest=LONGEST_PAUSE)
         self._node: Node | None = None
         self._was_listed = False
         self._listing = False

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from deviceplugin.errors import UninstallError
-from deviceplugin.node import NODES
+from deviceplugin.node import LONGEST_PAUSE, NODES
 from gpushare.names import Names
 from gpushare.objects import Node
 from kubeapi.client import MERGE_PATCH, KubeApi
@@ -32,10 +32,10 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """Seconds. The plugin answers whoever fights it after 10 s at the latest: quiet is longer than that."""
+    """Seconds."""
 
-    quiet: float = 12.0
-    """Without anything of ours on a node until the work counts as done."""
+    quiet: float = LONGEST_PAUSE + 2.0
+    """Without anything of ours on a node until the work counts as done: a plugin would have answered."""
     patience: float = 120.0
     """Until what keeps coming back, or cannot be taken off, is an error."""
 
@@ -82,10 +82,10 @@ class Uninstall:
             now = clock()
             if left or problems:
                 quiet_since = now
+                if now > end:
+                    raise UninstallError(_explain(left, problems=problems))
             elif now - quiet_since >= self._pace.quiet or not self._touched:
                 return len(self._touched)
-            if now > end:
-                raise UninstallError(_explain(left, problems=problems))
             await asyncio.sleep(self._pace.quiet / 4)
 
     def _is_ours(self, node: Node) -> bool:

@@ -19,8 +19,9 @@ from extender.core import Extender, NotReadyError
 from extender.exposition import CONTENT_TYPE, Exposition
 from extender.inspect import Inspection, inspect
 from extender.metrics import answer
+from extender.preempt import choose_nodes
 from extender.verbs import filter_nodes, prioritize_nodes
-from extender.wire import BindingResult, FilterResult, decode_args, decode_binding
+from extender.wire import BindingResult, FilterResult, decode_args, decode_binding, decode_preemption
 from gpushare import __version__
 from gpushare.errors import GpuShareError, NoRoomError
 
@@ -86,6 +87,19 @@ def verb_routes(extender: Extender) -> APIRouter:
         except GpuShareError as error:  # the answer has no place for an error: kube-scheduler logs the status
             log.info("prioritize error=%r", str(error))
             return JSONResponse({"error": str(error)}, status_code=400)
+
+    @routes.post(f"{PREFIX}/preempt")
+    @timed("preempt")
+    async def preempt(request: Request) -> Response:
+        """Whom to evict so that a more important pod finds a card (kube-scheduler's `preemptVerb`)."""
+        try:
+            args = decode_preemption(await request.body())
+            extender.check_ready()
+            result = await choose_nodes(args, ledger=extender.ledger)
+        except GpuShareError as error:  # as prioritize; kube-scheduler evicts nobody then and tries again
+            log.info("preempt error=%r", str(error))
+            return JSONResponse({"error": str(error)}, status_code=400)
+        return _json(result, outcome="ok" if result.node_name_to_meta_victims else "none_helps")
 
     @routes.post(f"{PREFIX}/bind")
     @timed("bind")

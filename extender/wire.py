@@ -74,6 +74,53 @@ class BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
+class Victims(msgspec.Struct, frozen=True, rename="pascal"):
+    """Whom kube-scheduler would evict from a node, as whole pods."""
+
+    pods: list[Pod] | None = None
+    num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+    def uids(self) -> list[str]:
+        """The pods' UIDs, in kube-scheduler's order: the most important first."""
+        return [pod.metadata.uid for pod in self.pods or ()]
+
+
+class MetaPod(msgspec.Struct, frozen=True):
+    """A pod, by UID alone."""
+
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(msgspec.Struct, frozen=True, rename="pascal"):
+    """Whom to evict from a node, by UID."""
+
+    pods: list[MetaPod] | None = None
+    num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+    def uids(self) -> list[str]:
+        """The pods' UIDs, in the order given: the most important first."""
+        return [pod.uid for pod in self.pods or ()]
+
+
+class PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
+    """Body of preempt. `nodeCacheCapable` schedulers send the victims' UIDs, others the whole pods."""
+
+    pod: Pod
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    def victims(self) -> dict[str, Victims | MetaVictims]:
+        """kube-scheduler's victims by node, in the shape that was used."""
+        return {**(self.node_name_to_victims or {}), **(self.node_name_to_meta_victims or {})}
+
+
+class PreemptionResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """Answer to preempt, whatever the shape of the question: the nodes where evicting helps. There is no
+    place for an error."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims]
+
+
 class _NamedMeta(msgspec.Struct, frozen=True):
     name: str
 
@@ -84,6 +131,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 _named = msgspec.json.Decoder(_Named)
 _args = msgspec.json.Decoder(ExtenderArgs)
+_preemption = msgspec.json.Decoder(PreemptionArgs)
 _binding = msgspec.json.Decoder(BindingArgs)
 
 
@@ -97,6 +145,18 @@ def decode_args(body: bytes) -> ExtenderArgs:
     args = _decode(_args, body)
     if args.node_names is None and args.nodes is None:
         raise WireError("the request names no nodes: both NodeNames and Nodes are null")
+    return args
+
+
+def decode_preemption(body: bytes) -> PreemptionArgs:
+    """Read the body of preempt; raises `WireError`."""
+    args = _decode(_preemption, body)
+    if args.node_name_to_victims is None and args.node_name_to_meta_victims is None:
+        raise WireError(
+            "the request names no nodes: both NodeNameToVictims and NodeNameToMetaVictims are null"
+        )
+    if any(not uid for victims in args.victims().values() for uid in victims.uids()):
+        raise WireError("the request names a victim without a UID")
     return args
 
 

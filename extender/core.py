@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from extender.audit import Audit
+from extender.audit import EVERY, Audit
 from extender.binder import Binder
 from extender.events import ExtenderEvents
 from extender.metrics import RequestMetrics
@@ -44,8 +44,9 @@ class Extender:
         policy: Policy,
         reserve: int = 0,
         elector: Elector | None = None,
+        audit_every: float = EVERY,
     ) -> None:
-        """`reserve` units of every card are never given out."""
+        """`reserve` units of every card are never given out; `audit_every` is in seconds."""
         self.names = names
         self.ledger = Ledger(names=names, unit=unit, reserve=reserve)
         self._elector = elector
@@ -74,6 +75,7 @@ class Extender:
             view_version=lambda: self._pods.version,
             is_binding=self.binder.is_binding,
             is_active=lambda: self.is_active,
+            every=audit_every,
         )
 
     @property

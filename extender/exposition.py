@@ -58,7 +58,7 @@ class ReplicaCollector(Collector):
     def collect(self) -> Iterable[Family]:
         extender = self._extender
         yield _family(metrics.BUILD, {(__version__,): 1})
-        yield _family(metrics.READY, {(): extender.problem is None})
+        yield _family(metrics.READY, {(): extender.unready is None})
         yield _family(metrics.ACTIVE, {(): extender.is_active})
         yield _family(metrics.WAITING, {(): len(extender.waiting)})
         yield _family(metrics.UNSETTLED, {(): extender.binder.unsettled})

@@ -69,7 +69,9 @@ NODE_MISSING = Metric(
 BUILD = Metric(
     name="gpushare_build_info", kind="gauge", labels=("version",), help="1, with the program's version."
 )
-READY = Metric(name="gpushare_ready", kind="gauge", help="1 while verbs are answered, else 0.")
+READY = Metric(
+    name="gpushare_ready", kind="gauge", help="1 while new requests may be sent here (/readyz), else 0."
+)
 ACTIVE = Metric(
     name="gpushare_active",
     kind="gauge",

@@ -38,6 +38,7 @@ async def serve(settings: ExtenderSettings, *, reread: Callable[[], ExtenderSett
             policy=settings.default_policy,
             reserve=settings.reserve,
             elector=elector,
+            audit_every=settings.audit_interval,
         )
         async with (
             extender.running(),

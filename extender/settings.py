@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from extender.audit import EVERY
 from extender.tls import TlsFiles
 from gpushare.placement import Policy
 from kubeapi.leases import pod_namespace
@@ -40,6 +41,8 @@ class ExtenderSettings(Settings):
     """which of the fitting cards a pod gets: the one with the least left, or the most"""
     reserve: Annotated[int, Field(ge=0)] = 0
     """units of every card that no pod gets"""
+    audit_interval: Annotated[float, Field(ge=1)] = EVERY
+    """seconds from one comparison of the ledger with a fresh list of pods to the next"""
     leader_elect: bool = False
     """let one replica answer at a time: for replicas behind a Service that several kube-schedulers share"""
     lease_name: str = "gpushare-extender"

@@ -240,10 +240,15 @@ def _is_split(handle: Any) -> bool:
 
 
 def _ailment(handle: Any) -> Fault | None:
-    """What the driver wants done with a GPU: until then new work on it fails, though everything answers."""
+    """What the driver wants done with a GPU: until then new work on it fails, though everything answers.
+
+    Drivers that do not know the question say so in several ways, none of which speaks against the card.
+    """
     try:
         value = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
-    except _UNKNOWN:
+    except _VERDICTS:
+        raise
+    except pynvml.NVMLError:
         return None
     if value.nvmlReturn != pynvml.NVML_SUCCESS or value.value.uiVal not in _ACTIONS:
         return None

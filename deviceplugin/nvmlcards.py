@@ -111,7 +111,8 @@ class NvmlCards:
         await asyncio.wait({self._looking}, timeout=self._stall)
         if not self._looking.done():  # there is no way to stop it: the next look is this one still
             gpu = self._session.at if self._session else None
-            self._complain(f"NVML has not answered for {self._stall:g} s, asked for GPU {gpu}")
+            at = "being opened" if gpu is None else f"asked for GPU {gpu}"
+            self._complain(f"NVML has not answered for {self._stall:g} s, {at}")
             self._roster.fail(Fault(text="the driver does not answer"), gpu=gpu)
             return
         looking, self._looking = self._looking, None

@@ -80,21 +80,24 @@ class Roster:
 
     def take(self, look: Look) -> None:
         """Learn from a look: new cards, good probes, failed ones, cards that are gone."""
-        halves = Counter(_gpu_instance(sighting) for sighting in look.cards)
-        for sighting in look.cards:
-            self._see(sighting, parts=halves[_gpu_instance(sighting)])
         seen = {sighting.uuid for sighting in look.cards}
         for uuid, entry in list(self._entries.items()):
-            if uuid in seen:
-                continue
-            if entry.gpu_uuid in look.read:  # MIG was reconfigured: taken away on purpose, not broken
+            # Listed to the end and without it: MIG was reconfigured. Taken away on purpose, not broken.
+            if uuid not in seen and entry.gpu_uuid in look.read:
                 self._forget(uuid)
-            else:
-                self._counts.used.pop(uuid, None)
-                self._probe_failed(uuid, fault=_fault_of(uuid, entry=entry, look=look))
+        homes = {uuid: _home(each.gpu_uuid, each.placement) for uuid, each in self._entries.items()}
+        homes |= {each.uuid: _home(each.gpu_uuid, each.placement) for each in look.cards}
+        sharers = Counter(homes.values())
+        for sighting in look.cards:
+            self._see(sighting, sharers=sharers[homes[sighting.uuid]])
+        for uuid in self._entries.keys() - seen:
+            self._counts.used.pop(uuid, None)
+            self._probe_failed(uuid, fault=_fault_of(uuid, entry=self._entries[uuid], look=look))
         missed = [each for each in look.silent if not self._sharing.excludes((each.uuid, str(each.gpu)))]
         for silence in missed:
             self._say(f"gpu {silence.gpu}", silence.uuid, f"does not answer: {silence.fault.text}")
+        for uuid in look.read.difference(sighting.gpu_uuid for sighting in look.cards):
+            self._say("gpu", uuid, "is in MIG mode and has no instances: nothing of it is shared")
         shared = {uuid for uuid, entry in self._entries.items() if entry.card}
         self.has_missing = bool(missed) or not seen.issuperset(shared)
 
@@ -115,7 +118,7 @@ class Roster:
                 if counts:
                     self._set(uuid, entry.health.after_fault(fault, limits=self._thresholds))
 
-    def _see(self, sighting: Sighting, *, parts: int) -> None:
+    def _see(self, sighting: Sighting, *, sharers: int) -> None:
         entry = self._entries.get(sighting.uuid)
         if entry is None:
             entry = self._entries[sighting.uuid] = _Entry(
@@ -127,7 +130,7 @@ class Roster:
             )
         entry.gpu, entry.placement = sighting.gpu, sighting.placement
         entry.nodes = sighting.nodes
-        entry.card = self._card(sighting, index=entry.index, parts=parts)
+        entry.card = self._card(sighting, index=entry.index, sharers=sharers)
         if sighting.used is not None:
             self._counts.used[sighting.uuid] = sighting.used
         if sighting.fault is None:
@@ -135,14 +138,14 @@ class Roster:
         else:
             self._probe_failed(sighting.uuid, fault=sighting.fault)
 
-    def _card(self, sighting: Sighting, *, index: int, parts: int) -> Card | None:
+    def _card(self, sighting: Sighting, *, index: int, sharers: int) -> Card | None:
         """What is announced of a card that answers, if anything."""
         gpu = self._gpus[sighting.gpu_uuid]
         names = (sighting.uuid, str(index), sighting.gpu_uuid, str(gpu))
         if self._sharing.excludes(names):
             return None
-        # Compute instances of one GPU instance have its memory in common.
-        usable = None if sighting.usable is None else sighting.usable // parts
+        # Compute instances of one GPU instance have its memory in common, silent ones too.
+        usable = None if sighting.usable is None else sighting.usable // sharers
         units = self._sharing.units(usable, names=names[:2])
         if units is None:
             self._say("card", sighting.uuid, "skipped: it reports no memory; give it a size with --memory-of")
@@ -198,9 +201,9 @@ def _fault_of(uuid: str, *, entry: _Entry, look: Look) -> Fault:
     return _GONE
 
 
-def _gpu_instance(sighting: Sighting) -> tuple[str, int | None]:
-    """What a card's memory belongs to."""
-    return sighting.gpu_uuid, sighting.placement.gpu_instance if sighting.placement else None
+def _home(gpu_uuid: str, placement: Placement | None) -> tuple[str, int | None]:
+    """What a card's memory belongs to: a GPU, or a GPU instance of it."""
+    return gpu_uuid, placement.gpu_instance if placement else None
 
 
 def _free(wanted: int, *, taken: Collection[int]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from deviceplugin.nvmlcards import NvmlCards
 from gpushare.cards import Card
 from tests.running import running
+from tests.waiting import DEADLINE
 
 
 class Clock:
@@ -27,7 +28,7 @@ class Clock:
 
     async def looked(self) -> None:
         """Return once the source has looked and rests."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE):
             await self._resting.wait()
 
     async def tick(self, times: int = 1) -> None:

@@ -142,6 +142,15 @@ async def test_N11_what_is_taken_away_on_purpose_is_no_broken_card(
         assert not seen.sick
 
 
+async def test_N11_a_gpu_in_mig_mode_without_instances_is_told_of(
+    board: Board, clock: Clock, cards: Cards, caplog: pytest.LogCaptureFixture
+) -> None:
+    board.gpu("GPU-0", mig=1)
+    async with following(cards(), clock=clock) as seen:
+        assert seen.news == [()]
+    assert "GPU-0 is in MIG mode and has no instances" in caplog.text
+
+
 async def test_N11_compute_instances_that_have_memory_in_common_divide_it(
     board: Board, clock: Clock, cards: Cards
 ) -> None:
@@ -151,6 +160,14 @@ async def test_N11_compute_instances_that_have_memory_in_common_divide_it(
     board.instance("MIG-c", of="GPU-0", memory=20001, gi=2, ci=0)
     async with following(cards(), clock=clock) as seen:
         assert [card.memory for card in seen.cards] == [10000, 10000, 20001]
+        board.fail("nvmlDeviceGetMemoryInfo", LOST, uuid="MIG-a")
+        await seen.tick()
+        assert list(seen.sick) == [100]
+        assert [card.memory for card in seen.cards] == [10000, 10000, 20001], "pods hold of MIG-a still"
+        board.mend()
+        board.remove("MIG-a")
+        await seen.tick()
+        assert [card.memory for card in seen.cards] == [20001, 20001]
 
 
 async def test_N12_a_card_without_memory_is_skipped_with_a_line_in_the_log(
@@ -242,7 +259,6 @@ OF_ONE_CARD = (
     "nvmlDeviceGetName",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetMigMode",
-    "nvmlDeviceGetFieldValues",
 )
 
 
@@ -277,6 +293,7 @@ async def test_N3_an_instance_that_fails_at_start_hides_no_other(
 
 
 OPTIONAL = (
+    "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetMinorNumber",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetSupportedEventTypes",

@@ -43,7 +43,7 @@ class SettingsReload:
         changed = sorted(
             name for name in type(new).model_fields if getattr(new, name) != getattr(self._settings, name)
         )
-        logs.configure(new.log_level)
+        logs.set_level(new.log_level)
         self._extender.use_policy(new.default_policy)
         for name in changed:
             if name in FOLLOWED:

@@ -14,6 +14,7 @@ from extender.listeners import Listeners, open_listeners
 from extender.reloading import reloads
 from extender.settings import ExtenderSettings
 from kubeapi.client import KubeApi
+from kubeapi.files import EVERY
 from kubeapi.leases import Elector, new_identity
 
 log = logging.getLogger(__name__)
@@ -24,8 +25,29 @@ AGENT = "gpushare-extender"
 async def serve(settings: ExtenderSettings, *, reread: Callable[[], ExtenderSettings]) -> None:
     """Run until SIGTERM or SIGINT; raises `GpuShareError` when it cannot start.
 
-    `reread` answers the settings as flags, environment and file have them now.
+    `reread` answers the settings as flags, environment and file have them now. A second signal ends at once.
     """
+    signalled = asyncio.Event()
+
+    def note(number: signal.Signals) -> None:
+        if signalled.is_set():
+            log.warning("second signal: ending at once")
+            os._exit(128 + number)  # process 1 of a container cannot be ended by the signal itself
+        signalled.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, note, number)
+    await run(settings, reread=reread, signalled=signalled)
+
+
+async def run(
+    settings: ExtenderSettings,
+    *,
+    reread: Callable[[], ExtenderSettings],
+    signalled: asyncio.Event,
+    every: float = EVERY,
+) -> None:
+    """Run until `signalled`, then to the end of what is in hand; files are looked at `every` few seconds."""
     listeners = open_listeners(settings)  # before anything else: a port in use ends a second copy at once
     async with (
         await KubeApi.connect(settings.kubeconfig, user_agent=AGENT) as api,
@@ -42,13 +64,20 @@ async def serve(settings: ExtenderSettings, *, reread: Callable[[], ExtenderSett
         )
         async with (
             extender.running(),
-            reloads(settings, extender=extender, listeners=listeners, reread=reread),
+            reloads(settings, extender=extender, listeners=listeners, reread=reread, every=every),
         ):
             servers = Listeners(extender, listeners)
-            stop = asyncio.create_task(_stop(extender, servers, grace=settings.shutdown_grace))
             log.info("started api=%s policy=%s addresses=%s", api.host, settings.policy, servers.addresses)
-            await servers.serve()
-            stop.cancel()
+            serving = asyncio.create_task(servers.serve())
+            ending = asyncio.create_task(signalled.wait())
+            await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            log.info("stopping grace=%gs", settings.shutdown_grace)
+            extender.drain()
+            await asyncio.wait([serving], timeout=settings.shutdown_grace)
+            servers.stop()
+            await serving
+    log.info("stopped")
 
 
 @contextlib.asynccontextmanager
@@ -62,22 +91,3 @@ async def _elector(settings: ExtenderSettings) -> AsyncIterator[Elector | None]:
         yield Elector(
             api, name=settings.lease_name, namespace=settings.lease_namespace, identity=new_identity()
         )
-
-
-async def _stop(extender: Extender, servers: Listeners, *, grace: float) -> None:
-    """On the first signal: not ready at once, answer for `grace` seconds, then only what is in hand."""
-    signalled = asyncio.Event()
-
-    def note(number: signal.Signals) -> None:
-        if signalled.is_set():
-            log.warning("second signal: ending at once")
-            os._exit(128 + number)  # process 1 of a container cannot be ended by the signal itself
-        log.info("stopping signal=%s grace=%gs", number.name, grace)
-        extender.drain()
-        signalled.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, note, number)
-    await signalled.wait()
-    await asyncio.sleep(grace)
-    servers.stop()

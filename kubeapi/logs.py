@@ -47,3 +47,8 @@ def configure(level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("asyncio", "aiohttp", "watchfiles", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def set_level(level: str) -> None:
+    """Log from `level` on, one of `LEVELS`, from now on."""
+    logging.getLogger().setLevel(level.upper())

@@ -21,7 +21,10 @@ pods over several cards, or amounts in two dimensions, interlock so badly that t
 are spared one by one from the most important on, which leaves a set without a needless pod, if perhaps not
 the smallest."""
 
-_MEASURES = tuple((attrgetter(dimension.name)) for dimension in fields(Share))
+_amounts = attrgetter(*[dimension.name for dimension in fields(Share)])
+"""A share as a tuple of numbers: the search adds and compares thousands."""
+
+_Amounts = tuple[int, ...]
 _NODE = -1  # beside the cards' indices
 _NEVER = 1 << 30  # more pods than any node has
 
@@ -133,19 +136,26 @@ class _Search:
     """
 
     def __init__(self, candidates: Sequence[Leaving], *, room: Room, demand: Demand, patience: int) -> None:
-        self._candidates = candidates
         self._patience = patience
-        self._free = {**room.cards, _NODE: room.node}
-        self._total = total(demand)
+        self._free = {place: list(_amounts(share)) for place, share in room.cards.items()}
+        self._cards = tuple(self._free)
+        self._free[_NODE] = list(_amounts(room.node))
+        self._total: _Amounts = _amounts(total(demand))
         last = {share: position for position, share in enumerate(demand.cards)}
-        self._levels = [(share, position + 1) for share, position in last.items()]
+        self._levels: list[tuple[_Amounts, int]] = [
+            (_amounts(share), position + 1) for share, position in last.items()
+        ]
         """Every different share of the demand, and how many cards have to take it."""
+        self._gains: list[list[tuple[int, _Amounts]]] = [
+            [(place, _amounts(share)) for place, share in (*leaving.cards.items(), (_NODE, leaving.node))]
+            for leaving in candidates
+        ]
         self._on: dict[int, list[int]] = {place: [] for place in self._free}
-        self._gains: dict[int, list[Share]] = {place: [] for place in self._free}
-        for position, leaving in enumerate(candidates):
-            for place, share in (*leaving.cards.items(), (_NODE, leaving.node)):
+        self._gains_on: dict[int, list[_Amounts]] = {place: [] for place in self._free}
+        for position, gains in enumerate(self._gains):
+            for place, amounts in gains:
                 self._on[place].append(position)
-                self._gains[place].append(share)
+                self._gains_on[place].append(amounts)
         self._most: dict[tuple[int, int], list[list[int]]] = {}
         self._reach: dict[int, list[int]] = {}
 
@@ -156,7 +166,7 @@ class _Search:
             return []
         if fewest > count:
             return None
-        positions = range(start, len(self._candidates))
+        positions = range(start, len(self._gains))
         # Leave out the important ones for as long as the others may do: the first pick is at or before
         # where they no longer may.
         last = start + bisect_right(positions, count, key=self.fewest) - 1
@@ -178,22 +188,20 @@ class _Search:
         if self._patience < 0:
             raise _OutOfPatienceError
         most = self._fewest_at(_NODE, start, self._total)
-        for share, cards in self._levels:
-            counts = sorted(self._fewest_at(place, start, share) for place in self._free if place != _NODE)
+        for wanted, cards in self._levels:
+            counts = sorted([self._fewest_at(place, start, wanted) for place in self._cards])
             if len(counts) < cards or counts[cards - 1] >= _NEVER:
                 return _NEVER
             together = sum(counts[:cards])
             most = max(most, counts[cards - 1], _first_reaching(together, self._reaches(start)))
         return most
 
-    def _fewest_at(self, place: int, start: int, wanted: Share) -> int:
-        short = wanted - self._free[place]
+    def _fewest_at(self, place: int, start: int, wanted: _Amounts) -> int:
         most = 0
-        for dimension, measure in enumerate(_MEASURES):
-            missing = measure(short)
-            if missing > 0:
+        for dimension, free in enumerate(self._free[place]):
+            if wanted[dimension] > free:
                 sums = self._largest(place, start)[dimension]
-                most = max(most, _first_reaching(missing, sums))
+                most = max(most, _first_reaching(wanted[dimension] - free, sums))
         return most
 
     def _largest(self, place: int, start: int) -> list[list[int]]:
@@ -201,8 +209,11 @@ class _Search:
         begin = bisect_left(self._on[place], start)
         sums = self._most.get((place, begin))
         if sums is None:
-            gains = self._gains[place][begin:]
-            sums = [list(accumulate(sorted(map(measure, gains), reverse=True))) for measure in _MEASURES]
+            gains = self._gains_on[place][begin:]
+            sums = [
+                list(accumulate(sorted([amounts[dimension] for amounts in gains], reverse=True)))
+                for dimension in range(len(self._total))
+            ]
             self._most[place, begin] = sums
         return sums
 
@@ -210,21 +221,21 @@ class _Search:
         """How many cards the 1, 2, … candidates from `start` on that sit on most cards sit on."""
         sums = self._reach.get(start)
         if sums is None:
-            reach = sorted((len(leaving.cards) for leaving in self._candidates[start:]), reverse=True)
+            reach = sorted([len(gains) - 1 for gains in self._gains[start:]], reverse=True)
             sums = self._reach[start] = list(accumulate(reach))
         return sums
 
     def _go(self, position: int) -> None:
-        for place, share in self._places(position):
-            self._free[place] = self._free[place] + share
+        for place, amounts in self._gains[position]:
+            self._free[place] = [
+                free + amount for free, amount in zip(self._free[place], amounts, strict=True)
+            ]
 
     def _stay(self, position: int) -> None:
-        for place, share in self._places(position):
-            self._free[place] = self._free[place] - share
-
-    def _places(self, position: int) -> tuple[tuple[int, Share], ...]:
-        leaving = self._candidates[position]
-        return (*leaving.cards.items(), (_NODE, leaving.node))
+        for place, amounts in self._gains[position]:
+            self._free[place] = [
+                free - amount for free, amount in zip(self._free[place], amounts, strict=True)
+            ]
 
 
 def _first_reaching(wanted: int, sums: list[int]) -> int:

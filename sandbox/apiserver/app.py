@@ -32,6 +32,8 @@ class App:
         self._controls = controls
         self._faults = faults
         self._watches = watches
+        self.heard: list[Callable[[Request], None]] = []
+        """Called with every request before it is carried out: what they raise (`ApiError`) is its answer."""
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         """One request."""
@@ -59,6 +61,8 @@ class App:
         try:
             if request.path.startswith(PREFIX):
                 return self._controls.answer(request)
+            for hear in self.heard:
+                hear(request)
             await self._faults.strike(caller, when="before")
             try:
                 return await self._handlers.answer(request, caller)

@@ -87,7 +87,7 @@ def difference(
         said = f"the pod's annotations name card {allocation.indices} ({', '.join(named)})"
     groups = [frozenset(map(card_of_slot, slots)) for slots in held.values()]
     seen = frozenset().union(*groups)
-    if seen <= set(named):
+    if not seen or seen <= set(named):
         return None
     return Difference(
         pod=pod,
@@ -98,9 +98,9 @@ def difference(
 
 
 def holds_all(pod: NodePod, *, held: Mapping[str, frozenset[str]], resource: str) -> bool:
-    """Whether every container that kubelet lists has its slots: the pod was answered for, completely."""
-    listed = [ask.container for ask in asks_of(pod, resource=resource) if ask.listed]
-    return bool(listed) and all(held.get(container) for container in listed)
+    """Whether every container that asks, as far as kubelet lists it, holds its devices."""
+    asks = asks_of(pod, resource=resource)
+    return bool(asks) and all(held.get(ask.container) for ask in asks if ask.listed)
 
 
 def _in_position(

@@ -109,6 +109,7 @@ def test_nothing_is_said_of_pods_that_are_being_admitted_or_have_ended() -> None
 def test_plain_init_containers_alone_say_nothing() -> None:
     pod = running(C(name="first", memory=1000, kind="init"), C(name="app"), cards=(0,))
     assert corrected(pod) is None
+    assert corrected(running(C(name="first", memory=1000, kind="init"), C(name="app"), cards=())) is None
 
 
 async def start(one_node: Cluster, plugin: Plugin) -> None:

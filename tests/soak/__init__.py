@@ -1,0 +1,1 @@
+"""Runs as long as one likes: what generated histories find only in the thousandth."""

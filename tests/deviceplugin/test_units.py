@@ -116,6 +116,10 @@ def test_a_bad_card_that_is_overfull_takes_nothing_from_the_others() -> None:
     assert units_down(ILL, bookings=bookings, held=set(), down=frozenset()) == frozenset()
 
 
+def test_the_memory_is_not_ours_to_write() -> None:
+    assert units().capacity(ILL, bookings=()) == {NAMES.count: 2}
+
+
 # On a node.
 
 
@@ -219,6 +223,7 @@ async def test_N2_N4_a_bad_card_takes_its_free_units_and_no_pods_away(one_node: 
         await one_node.run("on-good", C(memory=10, slots=0), cards=[0])
         one_node.write_cards(SMALL[0], SMALL[1] | {"healthy": False, "reason": "XID 79"})
         await until(lambda: one_node.units_known() == (24, 19), what=one_node.units_known)
+        assert capacity(one_node)[NAMES.memory] == "24", "kubelet's to write"
         for name in ("on-bad", "on-good"):
             assert one_node.recorded(name, resource=NAMES.memory).device_ids <= healthy(one_node)
         # What ends on the bad card is no longer there to be had.

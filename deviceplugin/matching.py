@@ -238,8 +238,8 @@ def _only_answer(call: Call, *, group: Sequence[_Candidate], cards: Sequence[Car
         _outcome(candidate, cards=cards, names=mode.names) for candidate in group
     ]
     if call.ids is not None and len(outcomes) > 1:
-        # Slots were chosen from those that GetPreferredAllocation returned for this very container. Units name
-        # no card, and agree with nobody.
+        # Slots were chosen from those that GetPreferredAllocation returned for this very container. Units
+        # name no card, and agree with nobody.
         agreeing = [
             outcome
             for outcome in outcomes

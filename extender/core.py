@@ -12,6 +12,7 @@ from typing import Any
 from extender.audit import EVERY, Audit
 from extender.binder import Binder
 from extender.events import ExtenderEvents
+from extender.fragmentation import FragmentationWatch
 from extender.metrics import RequestMetrics
 from extender.state import ClusterState
 from extender.verification import LIVE_PODS, DoubtfulPods, NodeVerifier
@@ -69,6 +70,9 @@ class Extender:
         self.metrics = RequestMetrics()
         self._recorder = EventRecorder(api, component="gpushare-extender", host=socket.gethostname())
         self.events = ExtenderEvents(self._recorder, ledger=self.ledger, is_active=lambda: self.is_active)
+        self.fragmentation = FragmentationWatch(
+            self.ledger, waiting=state.waiting, is_active=lambda: self.is_active
+        )
         self.audit = Audit(
             api,
             ledger=self.ledger,
@@ -152,7 +156,7 @@ class Extender:
     async def running(self) -> AsyncIterator[Extender]:
         """Watch, and compete to lead, while the context is open; on the way out binds in flight end first."""
         watches = [asyncio.create_task(reflector.run()) for reflector in (self._nodes, self._pods)]
-        beside = [self._recorder.run(), self.events.watch_nodes(), self.audit.run()]
+        beside = [self._recorder.run(), self.events.watch_nodes(), self.audit.run(), self.fragmentation.run()]
         watches += [asyncio.create_task(each) for each in beside]
         for watch in watches:
             watch.add_done_callback(_log_fault)

@@ -61,6 +61,7 @@ class ReplicaCollector(Collector):
         yield _family(metrics.READY, {(): extender.unready is None})
         yield _family(metrics.ACTIVE, {(): extender.is_active})
         yield _family(metrics.WAITING, {(): len(extender.waiting)})
+        yield _family(metrics.FRAGMENTED, {(): extender.fragmentation.pods})
         yield _family(metrics.UNSETTLED, {(): extender.binder.unsettled})
         yield _family(metrics.BIND_CONFLICTS, {(): extender.binder.conflicts})
         yield _family(metrics.BIND_RETRIES, {(): extender.binder.retries})

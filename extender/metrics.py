@@ -80,6 +80,12 @@ ACTIVE = Metric(
 WAITING = Metric(
     name="gpushare_waiting_pods", kind="gauge", help="Pods that ask for GPU memory and have no node yet."
 )
+FRAGMENTED = Metric(
+    name="gpushare_fragmentation_waiting_pods",
+    kind="gauge",
+    help="Waiting pods that outrank others on a node whose sums have room and no card has: kube-scheduler "
+    "evicts nobody for them.",
+)
 UNSETTLED = Metric(
     name="gpushare_binds_unsettled",
     kind="gauge",
@@ -139,7 +145,7 @@ CORRECTIONS = Metric(
 ALLOCATION = (CARD_MEMORY, CARD_BOOKED, CARD_PODS, CARD_HEALTHY, CARD_OVERCOMMIT, NODE_CLOSED, NODE_MISSING)
 CATALOGUE = (
     *ALLOCATION,
-    *(BUILD, READY, ACTIVE, WAITING, UNSETTLED),
+    *(BUILD, READY, ACTIVE, WAITING, FRAGMENTED, UNSETTLED),
     *(REQUESTS, REFUSALS, BIND_CONFLICTS, BIND_RETRIES),
     *(WATCH_UP, WATCH_AGE, WATCH_LISTS, AUDITS, CORRECTIONS),
 )

@@ -1,4 +1,4 @@
-"""preempt: whom to evict from which node so that a more important pod finds a card; and who cannot ask.
+"""preempt: whom to evict from which node so that a more important pod finds a card.
 
 kube-scheduler proposes victims by the nodes' sums; `gpushare.preemption` looks at the cards. Reads the
 ledger and changes nothing: kube-scheduler evicts, and the pod comes back to filter once the victims are gone.
@@ -7,15 +7,12 @@ ledger and changes nothing: kube-scheduler evicts, and the pod comes back to fil
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from extender.slices import in_slices
 from extender.wire import MetaPod, MetaVictims, PreemptionArgs, PreemptionResult
-from gpushare.demand import Demand, Share, demand_of
-from gpushare.errors import DemandError
+from gpushare.demand import Demand, demand_of
 from gpushare.ledger import Ledger
-from gpushare.objects import Pod
-from gpushare.preemption import Preemptor, choose_victims, is_fragmented
+from gpushare.preemption import Preemptor, choose_victims
 
 log = logging.getLogger(__name__)
 
@@ -57,44 +54,6 @@ async def choose_nodes(args: PreemptionArgs, *, ledger: Ledger) -> PreemptionRes
         len(proposals) - len(chosen),
     )
     return PreemptionResult(node_name_to_meta_victims=chosen)
-
-
-async def count_fragmented(waiting: Iterable[Pod], *, ledger: Ledger) -> int:
-    """How many waiting pods no node takes, although one would by its sums if pods they outrank were gone.
-
-    kube-scheduler looks for victims by sums alone, so it never asks `preempt` about them there. Costs a look
-    at every booking per different demand and priority, in slices: for a scrape or every few seconds, not for
-    filter, whose common refusal is one look into a set.
-    """
-    known: dict[tuple[tuple[Share, ...], int], bool] = {}
-    count = 0
-    for pod in tuple(waiting):
-        try:
-            demand = demand_of(pod.spec, ledger.names)
-        except DemandError:
-            continue
-        if demand is None or not demand.cards:
-            continue
-        preemptor = Preemptor(demand=demand, priority=pod.spec.priority or 0)
-        key = demand.cards, preemptor.priority
-        if key not in known:
-            known[key] = await _is_fragmented_everywhere(preemptor, ledger=ledger)
-        count += known[key]
-    return count
-
-
-async def _is_fragmented_everywhere(preemptor: Preemptor, *, ledger: Ledger) -> bool:
-    """Whether no node takes the pod, and at least one not for fragmentation alone."""
-    demand = preemptor.demand
-    if len(demand.cards) == 1 and ledger.with_room(demand.cards[0]):
-        return False
-    found = False
-    async for name in in_slices(ledger.known_nodes()):
-        view = ledger.view(name)
-        if view.refusal(demand) is None:
-            return False
-        found = found or is_fragmented(view, preemptor=preemptor)
-    return found
 
 
 _NO_CARD = Demand(cards=(), containers=())

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from extender.preempt import count_fragmented
-from gpushare.objects import Pod
 from sandbox.apiserver.faults import Rule
 from tests import build
 from tests.extender.cluster import PODS, PREFIX, Cluster, Scheduler, manifest
@@ -199,30 +197,3 @@ async def test_null_lists_are_empty_ones(scheduler: Scheduler) -> None:
     body = {"Pod": urgent(9000), "NodeNameToMetaVictims": {"n1": {"Pods": None, "NumPDBViolations": 0}}}
     found = await scheduler.post(VERB, body)
     assert found.json() == {"NodeNameToMetaVictims": {}}
-
-
-# Who never gets to ask --------------------------------------------------------------------------------
-
-
-async def fragmented(scheduler: Scheduler, *pods: Pod) -> int:
-    return await count_fragmented(pods, ledger=scheduler.extender.ledger)
-
-
-async def test_pods_held_up_by_fragmentation_alone_are_counted(
-    cluster: Cluster, scheduler: Scheduler
-) -> None:
-    await cluster.node("n1", cards=[10000, 10000])
-    await running(cluster, scheduler, "v1", 6000, card=0)
-    await running(cluster, scheduler, "v2", 4000, card=1)
-    held_up = build.pod("held-up", memory=9000, priority=1000)
-    assert await fragmented(scheduler, held_up, held_up) == 2
-    assert await fragmented(scheduler, build.pod(memory=9000)) == 0, "outranks nobody"
-    assert await fragmented(scheduler, build.pod(memory=6000, priority=5)) == 0, "fits"
-    assert await fragmented(scheduler, build.pod(memory=18000, slots=2, priority=5)) == 0, "no sum"
-    assert await fragmented(scheduler, build.pod(memory=8000, slots=2, priority=5)) == 0, "fits"
-    assert await fragmented(scheduler, build.pod(memory=10000, slots=2, priority=5)) == 1
-    for odd in (build.pod(memory="-1"), build.pod(memory=0), build.pod()):
-        assert await fragmented(scheduler, odd) == 0
-    await cluster.node("n2", cards=[10000])
-    await until(lambda: scheduler.extender.ledger.view("n2").known, what="n2 seen")
-    assert await fragmented(scheduler, held_up) == 0, "another node takes it"

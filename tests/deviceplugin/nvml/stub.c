@@ -9,7 +9,7 @@
  *
  * Without memory= a card reports none; without reserved= only the older memory call is there. As in the real
  * library the GPUs are those of the moment of nvmlInit: one that has left the file since is lost, one that
- * has come is not seen. Calls that open and close are written to the file NVML_STUB.calls, if it is there.
+ * has come is not seen. What opens, closes and hangs is written to the file NVML_STUB.calls, if it is there.
  */
 
 #include <stdio.h>
@@ -99,9 +99,17 @@ static card_t *handle(const char *uuid) {
     abort();
 }
 
+static void note(const char *call) {
+    const char *path = getenv("NVML_STUB");
+    char name[WIDTH];
+    if (!path || snprintf(name, WIDTH, "%s.calls", path) >= WIDTH || access(name, F_OK)) return;
+    FILE *stream = fopen(name, "a");
+    if (stream) fprintf(stream, "%s\n", call), fclose(stream);
+}
+
 /* What the file orders for a call; hangs there if it says so. Leaves the file as it is now. */
 static int ordered(file_t *file, const char *call, const card_t *card) {
-    for (;;) {
+    for (int hung = 0;; hung = 1) {
         int hangs = 0;
         read_file(file);
         for (int i = 0; i < file->count; i++) {
@@ -115,6 +123,7 @@ static int ordered(file_t *file, const char *call, const card_t *card) {
             if (is(line, 0, "hang")) hangs = 1;
         }
         if (!hangs) return OK;
+        if (!hung) note("hangs");
         usleep(5000);
     }
 }
@@ -125,14 +134,6 @@ static int begin(file_t *file, const char *call, const card_t *card, const char 
     if (code) return code;
     *line = line_of(file, card);
     return *line ? OK : LOST;
-}
-
-static void note(const char *call) {
-    const char *path = getenv("NVML_STUB");
-    char name[WIDTH];
-    if (!path || snprintf(name, WIDTH, "%s.calls", path) >= WIDTH || access(name, F_OK)) return;
-    FILE *stream = fopen(name, "a");
-    if (stream) fprintf(stream, "%s\n", call), fclose(stream);
 }
 
 int nvmlInitWithFlags(unsigned flags) {

@@ -40,6 +40,9 @@ STEADY_SECONDS = 10.0
 _LONGEST_REST = 30.0  # between registrations that keep being taken away
 _REGISTER_SECONDS = 10.0  # kubelet dials our socket before it answers, for up to 10 s itself (1.36)
 _GRACE_SECONDS = 0.5  # for calls under way when a registration ends
+# For the streams after that. More would be lost time: gRPC waits for whoever has only connected (see `Peer`),
+# and until the next registration kubelet refuses every pod.
+_END_SECONDS = 0.05
 _YIELD_SECONDS = 3.0  # for the process before us to hang up; one that does not know the rule never does
 _ABSENT_SECONDS = 1.0  # without a socket until the other counts as gone: it may just be registering anew
 _CHECK_SECONDS = 1.0  # between looks at the sockets, should the file watch miss something
@@ -149,7 +152,7 @@ class KubeletLink:
             # With the stream kubelet drops the connection, and whatever pod it is admitting.
             await service.quiet(seconds=_GRACE_SECONDS)
             service.close()
-            await server.stop(_GRACE_SECONDS)
+            await server.stop(_END_SECONDS)
             remove(self._socket, own=own)
         await self._after(loss, lasted=None if begun is None else clock() - begun)
 

@@ -76,6 +76,10 @@ class NodeLife(RuleBasedStateMachine):
         self.runner.run(self.world.restart_kubelet(reboot=reboot))
 
     @rule()
+    def hang_up(self) -> None:
+        self.runner.run(self.world.hang_up())
+
+    @rule()
     def restart_plugin(self) -> None:
         self.runner.run(self.world.restart_plugin())
 

@@ -141,6 +141,16 @@ class World:
             await self._announced()
         self.counts["reboots" if reboot else "kubelet restarts"] += 1
 
+    async def hang_up(self) -> None:
+        """kubelet lets go of the device stream, and of nothing else."""
+        if self.plugin is not None and NAMES.slot in self.it.node.kubelet._endpoints:
+            plugin, times = self.plugin, self.plugin.link.registrations
+            plugin.link._rest.reset()  # as if the registration had lasted: no reason for patience
+            await self.it.node.kubelet._endpoints[NAMES.slot].close()
+            await until(lambda: plugin.link.registrations > times, what=plugin.problems)
+            await self._announced()
+            self.counts["streams lost"] += 1
+
     async def restart_plugin(self) -> None:
         """The plugin goes and comes back, with nothing but what kubelet and the API server know."""
         await self.stop_plugin()

@@ -43,6 +43,7 @@ async def _move(world: World, *, chance: random.Random) -> None:
         (2, lambda: world.finish(choice, phase=chance.choice(["Succeeded", "Failed"]))),
         (1, lambda: world.restart_kubelet(reboot=chance.random() < 0.4)),
         (1, world.restart_plugin),
+        (1, world.hang_up),
         (1, world.stop_plugin),
         (2, world.start_plugin),
         (2, lambda: world.outage(until_further_notice=chance.random() < 0.4)),

@@ -11,10 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender import metrics
 from extender.cardseries import allocation_lines
+from extender.core import Extender
+from extender.exposition import Exposition
 from gpushare import __version__
 from gpushare.cards import Card
 from gpushare.ledger import Ledger
+from gpushare.placement import Policy
 from gpushare.refusals import Reason
+from kubeapi.client import KubeApi
+from kubeapi.leases import Elector
 from sandbox.apiserver import Rule
 from tests import build
 from tests.build import NAMES
@@ -213,6 +218,22 @@ async def test_a_replica_that_is_not_ready_exports_no_allocation(cluster: Cluste
         assert not any("_card_" in name or "_node_" in name for name in found.families)
         assert found.series("gpushare_watch_last_event_age_seconds").keys() == {(("kind", "nodes"),)}
         cluster.faults.remove(held.number)
+
+
+async def test_a_standby_exports_no_allocation(cluster: Cluster, scheduler: Scheduler) -> None:
+    await cluster.node("n1", cards=[8192])
+    await scheduler.seen_nodes("n1")
+    async with await KubeApi.connect(cluster.kubeconfig, user_agent="standby") as api:
+        elector = Elector(api, name="lease", namespace="kube-system", identity="never leads")
+        standby = Extender(api, names=NAMES, unit="MiB", policy=Policy.BINPACK, elector=elector)
+        standby.ledger.set_node(build.node("n1", cards=[8192]))
+        for reflector in standby.reflectors:
+            reflector.synced.set()
+        text = b"".join([chunk async for chunk in Exposition(standby).chunks()]).decode()
+    found = Scraped(text)
+    assert found.value("gpushare_active") == 0
+    assert not any("_card_" in name or "_node_" in name for name in found.families)
+    assert (await scrape(scheduler)).cards("pods") == {("n1", "0", "GPU-n1-0"): 0}
 
 
 async def test_everything_exported_is_in_the_catalogue_and_the_other_way_round(

@@ -39,6 +39,9 @@ STEADY_SECONDS = 10.0
 """A registration that is lost earlier than this was taken away by somebody."""
 _LONGEST_REST = 30.0  # between registrations that keep being taken away
 _REGISTER_SECONDS = 10.0  # kubelet dials our socket before it answers, for up to 10 s itself (1.36)
+# For kubelet to open the stream after it was told of us, which it does at once. It never does if it noticed
+# the end of an earlier stream in between, and says nothing.
+_WATCH_SECONDS = 2.0
 _GRACE_SECONDS = 0.5  # for calls under way when a registration ends
 # For the streams after that. More would be lost time: gRPC waits for whoever has only connected (see `Peer`),
 # and until the next registration kubelet refuses every pod.
@@ -62,6 +65,7 @@ class Loss(enum.Enum):
     REPLACED = "another process has taken the socket"
     KUBELET_RESTARTED = "kubelet's socket is another one"
     STREAM_CLOSED = "kubelet has closed the device stream"
+    NEVER_WATCHED = "kubelet has not asked for the devices"
 
 
 class KubeletLink:
@@ -140,8 +144,6 @@ class KubeletLink:
             kubelet = await self._register(own=own)
             if kubelet is not None:
                 begun = clock()
-                self.registered.set()
-                self._backoff.reset()
                 loss = await self._until_lost(own=own, kubelet=kubelet, service=service)
             else:
                 loss = self._loss(own=own, kubelet=identity(self._kubelet)) or Loss.SOCKET_GONE
@@ -257,16 +259,25 @@ class KubeletLink:
         return status.st_ino, status.st_mtime_ns
 
     async def _until_lost(self, *, own: Identity | None, kubelet: Identity, service: DevicePlugin) -> Loss:
-        lost = asyncio.create_task(service.lost.wait())
-        lost.add_done_callback(lambda _: self._nudge.set())
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        steps = [asyncio.create_task(event.wait()) for event in (service.watched, service.lost)]
+        for step in steps:
+            step.add_done_callback(lambda _: self._nudge.set())
         try:
             while (loss := self._loss(own=own, kubelet=kubelet)) is None:
                 if service.lost.is_set():
                     return Loss.STREAM_CLOSED
+                if service.watched.is_set():
+                    self.registered.set()
+                    self._backoff.reset()
+                elif clock() - begun > _WATCH_SECONDS:
+                    return Loss.NEVER_WATCHED
                 await self._pause(_CHECK_SECONDS)
             return loss
         finally:
-            lost.cancel()
+            for step in steps:
+                step.cancel()
 
     def _loss(self, *, own: Identity | None, kubelet: Identity | None) -> Loss | None:
         """What the sockets say of a registration."""

@@ -27,6 +27,8 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
     """The service for one registration; the next one gets its own."""
 
     def __init__(self, *, inventory: Inventory, allocator: Allocator, mode: Mode) -> None:
+        self.watched = asyncio.Event()
+        """Set once kubelet has opened the device stream."""
         self.lost = asyncio.Event()
         """Set when kubelet has let go of the device stream: it does not come back by itself."""
         self._inventory = inventory
@@ -77,6 +79,7 @@ class DevicePlugin(v1beta1_grpc.DevicePluginServicer):
     ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
         """One list at once and one for every change of it: each costs kubelet a walk over all devices."""
         sent: v1beta1.ListAndWatchResponse | None = None
+        self.watched.set()
         try:
             while not self._is_closed:
                 news = self._inventory.news

@@ -87,6 +87,28 @@ async def test_N5_the_stream_alone_is_lost(one_node: Cluster) -> None:
         await registered_times(one_node, 2)
 
 
+async def test_N5_a_kubelet_that_never_opens_the_stream_is_told_again(
+    one_node: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kubelet drops a client that it has just taken when it notices the end of the one before (1.36)."""
+    kubelet = one_node.node.kubelet
+    register = kubelet.register
+    times = 0
+
+    async def dropped_at_first(*, resource: str, endpoint: str) -> None:
+        nonlocal times
+        times += 1
+        if times > 1:
+            await register(resource=resource, endpoint=endpoint)
+
+    monkeypatch.setattr(kubelet, "register", dropped_at_first)
+    async with one_node.plugin(ready=False) as plugin:
+        await until(lambda: times == 1, what=plugin.problems)
+        assert "kubelet: not registered" in plugin.problems()
+        await registered_times(one_node, 1)
+        await until(lambda: not plugin.problems(), what=plugin.problems)
+
+
 async def test_N6_old_stream_closed_before_the_new_registration(one_node: Cluster) -> None:
     async with one_node.plugin():
         before = own_socket(one_node).stat().st_ino, own_socket(one_node).stat().st_mtime_ns

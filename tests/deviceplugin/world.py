@@ -148,7 +148,7 @@ class World:
             plugin.link._rest.reset()  # as if the registration had lasted: no reason for patience
             await self.it.node.kubelet._endpoints[NAMES.slot].close()
             await until(lambda: plugin.link.registrations > times, what=plugin.problems)
-            await self._announced()
+            await until(plugin.link.registered.is_set, what=plugin.problems)
             self.counts["streams lost"] += 1
 
     async def restart_plugin(self) -> None:

@@ -52,10 +52,8 @@ async def allocation_lines(ledger: Ledger) -> AsyncGenerator[str]:
     for metric, series in families:  # the format wants all lines of a metric together
         yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
         async for name in in_slices(names):
-            view = ledger.view(name)
-            if view.known:
-                for line in series(view):
-                    yield line
+            for line in series(ledger.view(name)):
+                yield line
 
 
 def _per_card(metric: Metric, value: Callable[[NodeView, CardView], int]) -> Series:

@@ -274,7 +274,10 @@ async def test_GiB_are_bytes_too() -> None:
 async def test_a_node_of_another_unit_is_not_mistaken() -> None:
     ledger = Ledger(names=NAMES, unit="GiB")
     ledger.set_node(build.node("n1", cards=[8192], unit="MiB"))
+    ledger.set_pod(build.pod("a", memory=10, on="n1", cards=[0]))
     found = Scraped(await text_of(ledger))
+    assert list(found.cards("booked_bytes").values()) == [10 * 2**30], "pods ask in the cluster's unit"
+    assert list(found.cards("overcommit_bytes").values()) == [2 * 2**30]
     assert list(found.cards("memory_bytes").values()) == [8 * 2**30]
     assert found.series("gpushare_node_closed") == {(("node", "n1"), ("reason", "unit_mismatch")): 1}
 

@@ -625,6 +625,37 @@ def test_the_nodes_with_room_are_found_and_follow_changes() -> None:
     assert ledger.with_room(share(1, 0)) == ledger.with_card(share(1, 0)) == set()
 
 
+def test_what_is_said_about_pods_is_noted_while_somebody_compares() -> None:
+    ledger = ledger_of(node("n1", cards=[8192, 8192]))
+    held = bind(ledger, pod("held", memory=1000))
+    with ledger.noting() as noted:
+        assert noted == set()
+        ledger.set_pod(held)
+        ledger.remove_pod("never-held")  # its deletion is news too, to whoever holds an older list
+        reserved = reserve(ledger, pod("new", memory=1000))
+        assert noted == {held.metadata.uid, "never-held", reserved.pod.uid}
+    ledger.remove_pod(held.metadata.uid)
+    with ledger.noting() as again:
+        assert again == set()
+        ledger.release(reserved.pod.uid)
+        assert again == {reserved.pod.uid}
+
+
+def test_the_largest_card_follows_the_nodes() -> None:
+    ledger = ledger_of(reserve=100)
+    assert ledger.largest_card() == 0
+    ledger.set_node(node("n1", cards=[8192, 16384]))
+    ledger.set_node(node("n2", cards=[24576]))
+    ledger.set_node(node("other-unit", cards=[99999], unit="GiB"))
+    assert ledger.largest_card() == 24476
+    ledger.set_node(node("n2", cards=[4096]))
+    assert ledger.largest_card() == 16284
+    ledger.remove_node("n1")
+    assert ledger.largest_card() == 3996
+    ledger.set_node(node("n3", cards=[10000]))
+    assert ledger.largest_card() == 9900
+
+
 def test_a_view_taken_earlier_does_not_change() -> None:
     ledger = ledger_of(node(cards=[8192]))
     before = ledger.view("n1")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -21,12 +22,28 @@ from tests.extender.world import World
 
 SEEDS = st.integers(0, 99)
 """Which of the candidates a rule is about."""
-SIZES = {"n1": (10, 10, 17), "n2": (12, 6), "n3": (9,)}
+SIZES = {"n1": (10, 17), "n2": (12,)}
 """All cards that a node ever has."""
 TURNS = st.one_of(st.just(0), st.integers(0, 12), st.just(40))
 """A bind takes about ten turns of the loop."""
+SECONDS = st.sampled_from([0.06, 0.5, 2.1, 4.0, 12.0])
+NODES = st.sampled_from(sorted(SIZES))
 MOSTLY = st.sampled_from([True, True, True, False])
-BINDING, READ, ANY = "/binding$", "/pods/[^/]+$", ""
+FAULTS = st.builds(
+    Rule,
+    action=st.sampled_from(["drop", "answer", "hold", "delay"]),
+    when=st.sampled_from(["before", "after"]),
+    path=st.sampled_from(["/binding$", "/binding$", "/pods/[^/]+$", "/pods$", ""]),
+    status=st.sampled_from([500, 503, 504]),
+    count=st.sampled_from([1, 1, 2, 9]),
+    seconds=st.sampled_from([0.05, 0.9, 3.4, 3.6]),
+) | st.builds(
+    Rule,
+    action=st.just("answer"),
+    status=st.just(429),
+    retry_after=st.sampled_from([None, 1]),
+    count=st.just(2),
+)
 
 
 class ClusterMachine(RuleBasedStateMachine):
@@ -63,25 +80,10 @@ class ClusterMachine(RuleBasedStateMachine):
         self.world.create(kind, number=number)
         self.world.loop.turn(turns)
 
-    @rule(kind=st.sampled_from(["small", "zero"]), node=st.sampled_from(sorted(SIZES)))
+    @rule(kind=st.sampled_from(["small", "zero"]), node=NODES)
     def bypass(self, kind: str, node: str) -> None:
         """L10: a pod that names its node itself."""
         self.world.create(kind, number=9, on=node)
-
-    @precondition(lambda self: self.active_is_ready())
-    @rule(
-        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4),
-        node=st.sampled_from(sorted(SIZES)),
-        number=st.integers(0, 2),
-        turns=TURNS,
-    )
-    def rush(self, kinds: list[str], node: str, number: int, turns: int) -> None:
-        """Several new pods at once, more than the node may have room for."""
-        for kind in kinds:
-            pod = self.world.create(kind, number=number)
-            if pod is not None:
-                self.world.bind(pod, node=node)
-                self.world.loop.turn(turns)
 
     @precondition(lambda self: self.world.pods())
     @rule(seed=SEEDS, grace=st.sampled_from([0, 0, 30]), turns=TURNS)
@@ -103,9 +105,9 @@ class ClusterMachine(RuleBasedStateMachine):
     # Nodes
 
     @rule(
-        name=st.sampled_from(sorted(SIZES)),
-        present=st.lists(MOSTLY, min_size=3, max_size=3),
-        healthy=st.lists(MOSTLY, min_size=3, max_size=3),
+        name=NODES,
+        present=st.lists(MOSTLY, min_size=2, max_size=2),
+        healthy=st.lists(MOSTLY, min_size=2, max_size=2),
         less=st.sampled_from([0, 0, 4]),
         state=st.sampled_from(["ok"] * 8 + ["unit", "garbage", "zeroed", "gone"]),
         turns=TURNS,
@@ -133,8 +135,38 @@ class ClusterMachine(RuleBasedStateMachine):
 
     # kube-scheduler
 
+    @precondition(lambda self: self.active_is_ready())
+    @rule(
+        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4),
+        number=st.integers(0, 2),
+        node=NODES,
+        fault=st.none() | FAULTS,
+        pauses=st.lists(TURNS | SECONDS, min_size=4, max_size=4),
+        healed=st.booleans(),
+    )
+    def rush(
+        self,
+        *,
+        kinds: list[str],
+        number: int,
+        node: str,
+        fault: Rule | None,
+        pauses: list[float],
+        healed: bool,
+    ) -> None:
+        """Several new pods, more than the node may have room for, while a fault may strike the first ones."""
+        if fault is not None:
+            self.fail(number=0, fault=fault, at_active=True)
+        for kind, pause in zip(kinds, pauses, strict=False):
+            pod = self.world.create(kind, number=number)
+            if pod is not None and self.active_is_ready():
+                self.world.bind(pod, node=node)
+            self.pause(pause)
+        if healed:
+            self.heal()
+
     @precondition(lambda self: self.can_bind())
-    @rule(seed=SEEDS, node=st.sampled_from(sorted(SIZES)), turns=TURNS)
+    @rule(seed=SEEDS, node=NODES, turns=TURNS)
     def bind(self, seed: int, node: str, turns: int) -> None:
         """Any pod to any node: the scheduler's own view may be as old as it likes."""
         self.world.bind(self.pick(self.world.pods(), seed), node=node)
@@ -160,39 +192,22 @@ class ClusterMachine(RuleBasedStateMachine):
         if self.world.replicas[number].is_ready:
             self.world.ask(self.world.replicas[number], self.pick(self.world.pods(), seed))
 
-    @rule(number=st.integers(0, 2))
-    def switch(self, number: int) -> None:
-        if self.world.replicas[number].is_ready:
-            self.world.switch(self.world.replicas[number])
+    @rule(number=st.integers(0, 2), frozen=st.booleans())
+    def switch(self, *, number: int, frozen: bool) -> None:
+        """Another one takes over; its watches may be late by then."""
+        replica = self.world.replicas[number]
+        if replica.is_ready:
+            self.world.switch(replica)
+            if frozen:
+                self.freeze(number=number)
 
     # What goes wrong
 
-    @rule(
-        number=st.integers(0, 2),
-        action=st.sampled_from(["drop", "answer", "hold", "delay"]),
-        when=st.sampled_from(["before", "after"]),
-        path=st.sampled_from([BINDING, BINDING, READ, ANY]),
-        status=st.sampled_from([429, 500, 503, 504]),
-        count=st.sampled_from([1, 1, 2, 9]),
-        seconds=st.sampled_from([0.05, 0.9, 3.4, 3.6]),
-    )
-    def fail(
-        self, number: int, action: str, when: str, path: str, status: int, count: int, seconds: float
-    ) -> None:
-        if action == "answer" and when == "after" and status == 429:
-            status = 504  # whoever is told to come back later has changed nothing
-        self.world.fault(
-            Rule(
-                action=action,  # type: ignore[arg-type]
-                when=when,  # type: ignore[arg-type]
-                client=self.world.replicas[number].name,
-                path=path,
-                status=status,
-                count=count,
-                seconds=seconds,
-                retry_after=1 if status == 429 else None,
-            )
-        )
+    @rule(number=st.integers(0, 2), fault=FAULTS, at_active=MOSTLY)
+    def fail(self, *, number: int, fault: Rule, at_active: bool) -> None:
+        active = self.world.active if at_active else None
+        replica = active or self.world.replicas[number]
+        self.world.fault(msgspec.structs.replace(fault, client=replica.name))
 
     @rule()
     def heal(self) -> None:
@@ -204,7 +219,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.world.fault(Rule(action="freeze", client=self.world.replicas[number].name))
 
     @rule(number=st.integers(0, 2), expired=st.booleans(), turns=TURNS)
-    def cut(self, number: int, expired: bool, turns: int) -> None:  # noqa: FBT001 — hypothesis names it
+    def cut(self, *, number: int, expired: bool, turns: int) -> None:
         """A watch breaks; what it missed may have been forgotten (410)."""
         if expired:
             self.world.api.faults.expire_history()
@@ -229,13 +244,13 @@ class ClusterMachine(RuleBasedStateMachine):
 
     # Time
 
-    @rule(turns=st.integers(1, 12))
-    def turn(self, turns: int) -> None:
-        self.world.loop.turn(turns)
-
-    @rule(seconds=st.sampled_from([0.06, 0.5, 2.1, 4.0, 12.0, 70.0]))
-    def wait(self, seconds: float) -> None:
-        self.world.loop.advance(seconds)
+    @rule(pause=TURNS | SECONDS | st.just(70.0))
+    def pause(self, pause: float) -> None:
+        """Turns of the loop (whole numbers), or seconds."""
+        if isinstance(pause, int):
+            self.world.loop.turn(pause)
+        else:
+            self.world.loop.advance(pause)
 
     @rule()
     def rest(self) -> None:

@@ -1,1 +1,1 @@
-"""Runs as long as one likes: what generated histories find only in the thousandth."""
+"""`make soak`: random histories and bodies for as long as asked."""

@@ -192,14 +192,38 @@ class ClusterMachine(RuleBasedStateMachine):
         if self.world.replicas[number].is_ready:
             self.world.ask(self.world.replicas[number], self.pick(self.world.pods(), seed))
 
-    @rule(number=st.integers(0, 2), frozen=st.booleans())
-    def switch(self, *, number: int, frozen: bool) -> None:
-        """Another one takes over; its watches may be late by then."""
+    @rule(number=st.integers(0, 2))
+    def switch(self, *, number: int) -> None:
         replica = self.world.replicas[number]
         if replica.is_ready:
             self.world.switch(replica)
-            if frozen:
-                self.freeze(number=number)
+
+    @precondition(lambda self: self.active_is_ready())
+    @rule(
+        number=st.integers(0, 2),
+        node=NODES,
+        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=6),
+        before=st.integers(1, 3),
+        pause=TURNS | SECONDS,
+        frozen=MOSTLY,
+    )
+    def take_over(
+        self, *, number: int, node: str, kinds: list[str], before: int, pause: float, frozen: bool
+    ) -> None:
+        """V7: another one goes on where the active one stopped; its watches are late by then."""
+        if frozen:
+            self.freeze(number=number)
+        self.bind_new(kinds[:before], number=number, node=node)
+        self.pause(pause)
+        self.switch(number=number)
+        if self.active_is_ready():
+            self.bind_new(kinds[before:], number=number, node=node)
+
+    def bind_new(self, kinds: list[str], *, number: int, node: str) -> None:
+        for kind in kinds:
+            pod = self.world.create(kind, number=number)
+            if pod is not None:
+                self.world.bind(pod, node=node)
 
     # What goes wrong
 

@@ -6,5 +6,8 @@ binder    bind: choose, reserve, one write
 inspect   what is on which card, for people
 admission adds the slot to pods that ask for memory
 wire      the bodies of kube-scheduler's requests and answers
-app       HTTP; server, settings, cli: the process around it
+app       HTTP routes
+listeners which address answers which routes; tls: their certificates
+settings  what it is told; reloading: what of it follows its files
+server    the process, from taking its addresses to its last answer; cli: the command
 """

@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from deviceplugin.matching import Listed
 from deviceplugin.plugin import Plugin
-from deviceplugin.pods import NodePod, NodePodStatus
+from deviceplugin.pods import ApiPods, NodePod, NodePodStatus
 from deviceplugin.reconciler import MOST_CORRECTIONS, difference
 from gpushare.names import VISIBLE_DEVICES
 from kubeapi.client import MERGE_PATCH
 from sandbox.apiserver import Rule
 from tests.deviceplugin.cluster import AGENT, Cluster, until
-from tests.deviceplugin.pods import NAMES, C, binding_annotations, bound, card, manifest
+from tests.deviceplugin.pods import NAMES, NODE, C, binding_annotations, bound, card, manifest
 
 CARDS = tuple(card(index) for index in range(4))
 
@@ -236,3 +237,49 @@ async def test_it_looks_by_itself_after_an_answer(one_node: Cluster) -> None:
         await until(
             lambda: one_node.annotation("p", NAMES.index) == "1", what=lambda: allocation(one_node, "p")
         )
+
+
+class TwoByOneName:
+    """A kubelet that lists a pod which is ending beside its successor."""
+
+    async def pods(self, *, resource: str, timeout: float) -> tuple[Listed, ...]:  # noqa: ASYNC109
+        return tuple(
+            Listed(namespace="default", name="p", held={"main": frozenset({f"GPU-{card}::0"})})
+            for card in "01"
+        )
+
+
+async def test_of_two_pods_by_one_name_nothing_is_said(
+    one_node: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_node.plugin() as plugin:
+        await start(one_node, plugin)
+        monkeypatch.setattr(plugin.reconciler, "_kubelet", TwoByOneName())
+        await plugin.reconciler.look()
+        assert plugin.reconciler.corrections == 0
+        assert not plugin.reconciler.differing
+
+
+async def test_a_successor_is_not_corrected_to_its_predecessors_cards(
+    one_node: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_node.plugin() as plugin:
+        await start(one_node, plugin)
+        await edit(one_node, plugin, other_card(one_node))
+        reader = ApiPods(one_node.api, node=NODE)
+
+        class Late:
+            """Reads the pod only after another has come in its place."""
+
+            async def read(self, **what: Any) -> NodePod | None:
+                await one_node.delete("p")
+                await until(lambda: ("default", "p") not in one_node.node.containers, what=plugin.view.all)
+                await one_node.run("p", ONE, cards=[0])
+                pods = one_node.server.objects
+                await until(lambda: pods("pods")[0]["status"].get("phase") == "Running", what=plugin.view.all)
+                return await reader.read(**what)
+
+        monkeypatch.setattr(plugin.reconciler, "_reader", Late())
+        await plugin.reconciler.look()
+        assert plugin.reconciler.corrections == 0
+        assert one_node.annotation("p", NAMES.index) == "0"

@@ -55,6 +55,10 @@ class NodeLife(RuleBasedStateMachine):
     def bind_plain(self, name: str, memory: int) -> None:
         self.runner.run(self.world.bind(name, C(memory=memory), policy=Policy.SPREAD))
 
+    @rule(choice=choices, memory=st.sampled_from([1000, 2000]))
+    def replace(self, choice: int, memory: int) -> None:
+        self.runner.run(self.world.replace(choice, C(memory=memory)))
+
     @rule(choice=choices)
     def admit(self, choice: int) -> None:
         self.runner.run(self.world.admit(choice))

@@ -10,6 +10,7 @@ import pytest
 
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
+from deviceplugin.sockets import identity, listen, remove
 from gpushare.names import VISIBLE_DEVICES
 from sandbox.apiserver import Rule
 from tests.deviceplugin.cluster import AGENT, Cluster, until
@@ -133,3 +134,15 @@ async def test_a_pod_that_is_being_admitted_is_answered_before_the_end(one_node:
     await read.struck()
     await plugin.aclose()
     assert (await one_node.environment("p"))["main"][VISIBLE_DEVICES] == "GPU-1"
+
+
+async def test_a_socket_is_its_latest_owners_to_remove(folder: Path) -> None:
+    path = folder / "plugin.sock"
+    servers = [grpc.aio.server(), grpc.aio.server()]
+    first, second = [await listen(server, path) for server in servers]
+    await servers[0].stop(None)
+    remove(path, own=first)
+    assert identity(path) == second != first
+    await servers[1].stop(None)
+    remove(path, own=second)
+    assert identity(path) is None

@@ -87,6 +87,17 @@ class World:
         self._given[pod.metadata.uid] = [card.uuid for card in cards]
         self.counts["bound"] += 1
 
+    async def replace(self, choice: int, *containers: C) -> None:
+        """Behind a lagging watch a pod that waits makes way for another one by the same name."""
+        waiting = self.waiting()
+        if waiting and self.is_reachable:
+            name = waiting[choice % len(waiting)].metadata.name
+            await self.lag()
+            await self.it.delete(name)
+            await self._gone(name)
+            await self.bind(name, *containers, policy=Policy.SPREAD)
+            self.counts["replaced"] += 1
+
     async def admit(self, choice: int) -> None:
         """kubelet takes on one of those who wait; it is refused only for a reason."""
         waiting = self.waiting()

@@ -39,6 +39,7 @@ async def _move(world: World, *, chance: random.Random) -> None:
     moves: list[tuple[int, Callable[[], Awaitable[None]]]] = [
         (12, lambda: world.bind(_name(chance), *_containers(chance), policy=chance.choice(list(Policy)))),
         (14, lambda: world.admit(choice)),
+        (2, lambda: world.replace(choice, *_containers(chance))),
         (5, lambda: world.delete(choice)),
         (2, lambda: world.finish(choice, phase=chance.choice(["Succeeded", "Failed"]))),
         (1, lambda: world.restart_kubelet(reboot=chance.random() < 0.4)),

@@ -74,13 +74,13 @@ def test_V11_victims_on_the_wrong_card_are_exchanged_for_fewer_on_one_card() -> 
 
 def test_of_sets_as_small_the_lowest_priority_goes_then_the_youngest() -> None:
     held = [
-        on_card("old", 6000, 0, priority=1, created="2026-01-01T00:00:00Z"),
+        on_card("z-old", 6000, 0, priority=1, created="2026-01-01T23:59:59Z"),
         on_card("high", 6000, 1, priority=2, created="2026-01-03T00:00:00Z"),
-        on_card("young", 6000, 2, priority=1, created="2026-01-02T00:00:00Z"),
+        on_card("a-young", 6000, 2, priority=1, created="2026-01-02T00:00:00Z"),
         on_card("wrong", 3000, 3, priority=0),
         on_card("stays", 6000, 3, priority=URGENT),
     ]
-    assert victims(ledger_of(held, cards=[7000, 7000, 7000, 10000]), 7000, "wrong") == ["young"]
+    assert victims(ledger_of(held, cards=[7000, 7000, 7000, 10000]), 7000, "wrong") == ["a-young"]
 
 
 def test_fewer_pods_go_even_if_they_matter_more() -> None:
@@ -115,6 +115,34 @@ def test_a_victim_that_the_sums_could_do_without_was_asked_for_something_else_an
     """8000 are free in sum, so kube-scheduler wanted `busy` for its CPU; the card is found beside it."""
     held = [on_card("busy", 2000, 0), on_card("V1", 4000, 0, priority=3), on_card("V2", 6000, 1, priority=2)]
     assert victims(ledger_of(held, cards=[10000, 10000]), 7000, "busy") == ["V2", "busy"]
+
+
+BUSY = (on_card("busy", 2000, 0), on_card("V1", 4000, 0, priority=3), on_card("V2", 6000, 1, priority=2))
+"""8000 of 20000 are free: whoever wants 7000 needs `busy` gone only if the sum is less than it seems."""
+
+
+def test_kube_scheduler_does_not_know_the_reserve() -> None:
+    assert victims(ledger_of(BUSY, cards=[10000, 10000], reserve=1000), 7000, "busy") == ["V2", "busy"]
+
+
+def test_memory_on_an_unhealthy_card_is_outside_the_sum() -> None:
+    held = (*BUSY, on_card("A", 6000, 2, priority=URGENT))
+    cards = [card(0, memory=10000), card(1, memory=10000), card(2, memory=10000, healthy=False)]
+    assert victims(ledger_of(held, cards=cards), 7000, "busy") == ["V2", "busy"]
+
+
+def test_memory_on_a_card_that_is_gone_is_still_taken_off_the_sum() -> None:
+    held = (*BUSY, on_card("A", 6000, 7, priority=URGENT))
+    assert victims(ledger_of(held, cards=[10000, 10000]), 7000, "busy") == ["V2"]
+
+
+def test_where_the_sums_differ_kube_schedulers_counts() -> None:
+    """`gone` has ended, and only kube-scheduler has seen it yet: 5500 are free, not 1500."""
+    held = [
+        *(on_card("V1", 6000, 0), on_card("small", 2500, 0), on_card("V2", 6000, 1)),
+        *(on_card(name, 4000, 2, priority=URGENT) for name in ("next", "gone")),
+    ]
+    assert victims(ledger_of(held, cards=[10000, 10000, 4000]), 8000, "small") == ["V2"]
 
 
 def test_the_sums_fit_after_victims_were_exchanged() -> None:
@@ -224,7 +252,7 @@ class Holder:
             on="n1",
             cards=self.cards,
             priority=self.priority,
-            created=f"2026-01-01T00:00:{self.name[1:].zfill(2)}Z",
+            created=f"2026-01-01T00:00:{50 - int(self.name[1:])}Z",  # p1 is older than p0
         )
 
 
@@ -275,7 +303,7 @@ class Scene:
         return going or None
 
     def by_importance(self) -> list[Holder]:
-        return sorted(self.holders, key=lambda holder: (-holder.priority, int(holder.name[1:])))
+        return sorted(self.holders, key=lambda holder: (-holder.priority, -int(holder.name[1:])))
 
 
 @st.composite

@@ -114,7 +114,7 @@ class PodRules:
         if not demand or not demand.cards:
             return
         (needs,) = demand.containers
-        if self._is_bytes(needs):
+        if self._is_bytes(needs.memory, slots=needs.slots):
             written = quoted(container.limits[self.names.memory])
             hint = self._meant(needs)
             yield f"{_of(needs)}: {self.names.memory}: {written} counts {self.unit}{hint}"
@@ -124,16 +124,17 @@ class PodRules:
                 f"given: remove it"
             )
 
-    def _is_bytes(self, needs: ContainerDemand) -> bool:
+    def _is_bytes(self, memory: int, *, slots: int) -> bool:
         """Whether this can only be a number of bytes: no card has as many units."""
-        per_card = needs.per_card
-        beyond = self.largest_card and per_card > self.largest_card and needs.memory % self._bytes == 0
+        per_card = memory // slots
+        beyond = self.largest_card and per_card > self.largest_card and memory % self._bytes == 0
         return bool(beyond) or per_card * self._bytes > LARGEST_CARD
 
     def _meant(self, needs: ContainerDemand) -> str:
         meant = -(-needs.memory // self._bytes)  # 8G is no whole number of MiB: rather a little more
-        plausible = meant // needs.slots <= (self.largest_card or LARGEST_CARD // self._bytes)
-        return f": did you mean {meant}?" if plausible else ", more than any card has"
+        if self._is_bytes(meant, slots=needs.slots):
+            return ", more than any card has"
+        return f": did you mean {meant}?"
 
     def _policy_faults(self, pod: ReviewedPod) -> Iterator[str]:
         try:

@@ -83,6 +83,12 @@ CASES = (
         refusals=(f"{MEM}: '10Gi' counts MiB: did you mean 10240?",),
     ),
     Case(
+        id="V13-10Gi-where-cards-are-smaller",
+        limits={"gpu-mem": "10Gi"},
+        largest=8192,
+        refusals=(f"{MEM}: '10Gi' counts MiB: did you mean 10240?",),
+    ),
+    Case(
         id="V13-plain-bytes",
         limits={"gpu-mem": "10737418240"},
         refusals=(f"{MEM}: '10737418240' counts MiB: did you mean 10240?",),

@@ -1,7 +1,8 @@
 """The process under test: the extender as it ships, plus a route that echoes what it is sent.
 
 usage: python -m tests.bench.server KUBECONFIG
-Prints its port when both watches have synced.
+Prints its port when both watches have synced. `GET /api-seconds` answers how long it has waited for the API
+server on behalf of binds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from fastapi import Request, Response
@@ -19,20 +22,39 @@ from extender.core import Extender
 from extender.listeners import http_server
 from gpushare.names import Names
 from gpushare.placement import Policy
-from kubeapi import logs
+from kubeapi import client, logs
 from kubeapi.client import KubeApi
 from kubeapi.listen import open_socket
 
 
+class TimedApi(KubeApi):
+    """Adds up the seconds of every request about one pod, and of every list of a node's pods."""
+
+    seconds = 0.0
+
+    async def request(self, method: str, path: str, **options: Any) -> client.Response:
+        begun = time.perf_counter()
+        try:
+            return await super().request(method, path, **options)
+        finally:
+            if "/pods/" in path or "spec.nodeName=" in str(options.get("query")):
+                self.seconds += time.perf_counter() - begun
+
+
 async def main(kubeconfig: Path) -> None:
     listener = open_socket("127.0.0.1:0")
-    async with await KubeApi.connect(kubeconfig, user_agent="bench") as api:
+    async with await TimedApi.connect(kubeconfig, user_agent="bench") as api:
+        assert isinstance(api, TimedApi)
         extender = Extender(api, names=Names.of(), unit="MiB", policy=Policy.BINPACK)
         app = create_app(extender)
 
         @app.post("/echo")
         async def echo(request: Request) -> Response:
             return Response(await request.body(), media_type="application/json")
+
+        @app.get("/api-seconds")
+        async def api_seconds() -> float:
+            return api.seconds
 
         async with extender.running():
             await extender.synced()

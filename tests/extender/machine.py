@@ -219,6 +219,28 @@ class ClusterMachine(RuleBasedStateMachine):
         if self.active_is_ready():
             self.bind_new(kinds[before:], number=number, node=node)
 
+    @precondition(lambda self: self.active_is_ready())
+    @rule(
+        number=st.integers(0, 2),
+        node=NODES,
+        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=6),
+        when=st.sampled_from(["before", "after"]),
+        pause=SECONDS,
+        later=SECONDS,
+    )
+    def lose(
+        self, *, number: int, node: str, kinds: list[str], when: str, pause: float, later: float
+    ) -> None:
+        """V8: a write without an answer, and others that want the same cards before it shows itself."""
+        held = Rule(action="hold", when=when, path="/binding$", count=1)  # type: ignore[arg-type]
+        self.fail(number=number, fault=held, at_active=True)
+        self.bind_new(kinds[:1], number=number, node=node)
+        self.pause(pause)
+        if self.active_is_ready():
+            self.bind_new(kinds[1:], number=number, node=node)
+        self.pause(later)
+        self.heal()
+
     def bind_new(self, kinds: list[str], *, number: int, node: str) -> None:
         for kind in kinds:
             pod = self.world.create(kind, number=number)

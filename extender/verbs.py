@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, node_name
 from gpushare.demand import Demand, Share, demand_of
 from gpushare.ledger import Ledger
-from gpushare.placement import Policy, node_preference, policy_of, rank_scores
+from gpushare.placement import Policy, policy_of, rank_scores
 from gpushare.refusals import Reason
 
 
@@ -21,9 +21,9 @@ def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> Filte
     scheduler could place, and `WireError` for a node without a name.
     """
     demand = demand_of(args.pod.spec, ledger.names)
-    policy_of(args.pod.annotations, names=ledger.names, default=policy)  # a typo shows now, not at bind
+    wanted = policy_of(args.pod.annotations, names=ledger.names, default=policy)  # a typo shows before bind
     names = args.names()
-    fitting = names if demand is None else _fitting(names, demand=demand, ledger=ledger)
+    fitting = names if demand is None else _fitting(names, demand=demand, ledger=ledger, policy=wanted)
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     if demand is not None and len(fitting) < len(names):
@@ -48,11 +48,12 @@ def prioritize_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> l
     return [HostPriority(host=name, score=scores.get(name, 0)) for name in names]
 
 
-def _fitting(names: list[str], *, demand: Demand, ledger: Ledger) -> list[str]:
+def _fitting(names: list[str], *, demand: Demand, ledger: Ledger, policy: Policy) -> list[str]:
     if len(demand.cards) == 1:
         fits = ledger.with_room(demand.cards[0])
-        return names if fits.issuperset(names) else [name for name in names if name in fits]
-    return [name for name in names if ledger.view(name).refusal(demand) is None]
+    else:
+        fits = {name for *_, name in ledger.preferences(names, demand=demand, policy=policy)}
+    return names if fits.issuperset(names) else [name for name in names if name in fits]
 
 
 def _refusals(
@@ -87,11 +88,5 @@ def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
 
 
 def _score(names: Sequence[str], *, demand: Demand, ledger: Ledger, policy: Policy) -> dict[str, int]:
-    preferences = []
-    for name in set(names):
-        view = ledger.view(name)
-        if view.refusal(demand) is None:
-            preference = node_preference(demand, preferred=view.rooms[policy], policy=policy, name=view.name)
-            if preference is not None:
-                preferences.append(preference)
-    return rank_scores([name for *_, name in sorted(preferences)])
+    ranked = sorted(ledger.preferences(set(names), demand=demand, policy=policy))
+    return rank_scores([name for *_, name in ranked])

@@ -12,7 +12,7 @@ it uses. What an unbound pod claims about itself is ignored.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from gpushare.allocation import Allocation, CardRef
@@ -20,14 +20,15 @@ from gpushare.bookings import Booking, Claim, PodRef, Standing, Unreadable, clai
 from gpushare.cards import Card, NodeCards, cards_of
 from gpushare.demand import Demand, Share
 from gpushare.errors import CardsError, NoRoomError
-from gpushare.index import NodeIndex
+from gpushare.index import NodeIndex, NodeMemo, recent
 from gpushare.names import Names
 from gpushare.objects import Node, Pod
-from gpushare.placement import Policy, choose_cards
+from gpushare.placement import Policy, Preference, choose_cards, node_preference
 from gpushare.refusals import Reason, Refusal
 from gpushare.views import CardView, Holding, NodeView
 
 _MOST_INDEXES = 16  # each has a number per node, and users choose how many slots they ask for
+_MOST_PREFERENCES = 8  # each has a key per node, and users choose how much they ask for
 
 
 @dataclass(kw_only=True, slots=True)
@@ -51,6 +52,7 @@ class Ledger:
         self._node_of: dict[str, str] = {}
         self._views: dict[str, NodeView] = {}  # computed when asked for, dropped on every change
         self._indexes: dict[tuple[str, int], NodeIndex] = {}
+        self._preferences: dict[tuple[Policy, tuple[Share, ...]], NodeMemo[Preference | None]] = {}
         self._sequence = 0
         self._noted: set[str] | None = None
         self._largest: int | None = None  # computed when asked for, dropped when a node's cards change
@@ -221,6 +223,20 @@ class Ledger:
             share.memory
         )
 
+    def preferences(self, names: Iterable[str], *, demand: Demand, policy: Policy) -> list[Preference]:
+        """Of these nodes those where the demand fits, each as a key by which the best comes first."""
+
+        def ask(name: str) -> Preference | None:
+            return node_preference(demand, preferred=self.view(name).rooms[policy], policy=policy, name=name)
+
+        memo = recent(
+            self._preferences,
+            (policy, demand.cards),
+            make=lambda: NodeMemo(ask, nodes=self._nodes),
+            most=_MOST_PREFERENCES,
+        )
+        return [preference for preference in memo.of(names) if preference is not None]
+
     def largest_card(self) -> int:
         """Units that the cluster's largest card has for pods; 0 where no card is known."""
         if self._largest is None:
@@ -251,15 +267,16 @@ class Ledger:
         self._views.pop(node, None)
         for index in self._indexes.values():
             index.touch(node)
+        for memo in self._preferences.values():
+            memo.touch(node)
 
     def _index(self, key: tuple[str, int], measure: Callable[[NodeView], int]) -> NodeIndex:
-        index = self._indexes.pop(key, None)
-        if index is None:
-            index = NodeIndex(lambda name: measure(self.view(name)), nodes=self._nodes)
-            while len(self._indexes) >= _MOST_INDEXES:
-                del self._indexes[next(iter(self._indexes))]
-        self._indexes[key] = index  # in the order of use: the one asked longest ago goes first
-        return index
+        return recent(
+            self._indexes,
+            key,
+            make=lambda: NodeIndex(lambda name: measure(self.view(name)), nodes=self._nodes),
+            most=_MOST_INDEXES,
+        )
 
     def _promise(self, pod: PodRef, *, demand: Demand, allocation: Allocation) -> Booking:
         self._sequence += 1

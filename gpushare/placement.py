@@ -63,9 +63,13 @@ def choose_cards(demand: Demand, *, preferred: Sequence[CardRoom]) -> tuple[Card
     return tuple(chosen)
 
 
+Preference = tuple[int, int, str]
+"""A sort key by which the best node for a demand comes first; the node's name is its last part."""
+
+
 def node_preference(
     demand: Demand, *, preferred: Sequence[CardRoom], policy: Policy, name: str
-) -> tuple[int, int, str] | None:
+) -> Preference | None:
     """Return a sort key by which the best node for the demand comes first, `None` where it does not fit.
 
     First what stays free on the cards that the pod would get, then what stays free on the whole node,

@@ -16,7 +16,7 @@ from deviceplugin.inventory import Inventory
 from gpushare.cards import NodeCards, encode_cards
 from gpushare.errors import QuantityError
 from gpushare.names import Names
-from gpushare.objects import Node
+from gpushare.objects import UNDECODABLE, Node
 from gpushare.quantities import parse_units
 from kubeapi.backoff import Backoff
 from kubeapi.client import MERGE_PATCH, KubeApi
@@ -107,7 +107,7 @@ class NodePublisher:
                 continue
             try:
                 await self._correct(self._node)
-            except (ApiError, msgspec.MsgspecError) as error:
+            except (ApiError, *UNDECODABLE) as error:
                 delay = self._backoff.next()
                 self.problem = str(error)
                 log.warning(

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from gpushare.objects import Pod, PodStatus
+from gpushare.objects import UNDECODABLE, Pod, PodStatus
 from kubeapi.client import KubeApi, Response
 from kubeapi.errors import ApiError, ApiUnreachable
 
@@ -143,7 +143,7 @@ class ApiPods:
 def _decode(decoder: msgspec.json.Decoder[T], answer: Response) -> T:
     try:
         return decoder.decode(answer.checked().body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except UNDECODABLE as error:
         raise ApiError(f"the API server's answer cannot be read: {error}") from error
 
 

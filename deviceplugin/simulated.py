@@ -27,7 +27,7 @@ from deviceplugin.counts import CardCounts
 from deviceplugin.devicenodes import gpu_node
 from deviceplugin.errors import CardsFileError
 from deviceplugin.sharing import Sharing
-from gpushare.cards import Card
+from gpushare.cards import LARGEST_CARD, Card
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "reason": (str, "a text"),
 }
 _REQUIRED = ("uuid", "memory")
+_MOST_NUMA_NODES = 1024  # of Linux (CONFIG_NODES_SHIFT 10)
 _DEBOUNCE_MS = 50
 _CHECK_MS = 1000
 
@@ -58,6 +59,8 @@ def _read(path: Path) -> tuple[tuple[Card, ...], dict[str, tuple[str, ...]]]:
         root = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
     except (OSError, UnicodeError) as error:
         raise CardsFileError(path, line=1, problem=f"cannot be read: {error}") from error
+    except RecursionError as error:
+        raise CardsFileError(path, line=1, problem="is nested too deeply") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = str(getattr(error, "problem", None) or error)
@@ -115,8 +118,10 @@ class _Reader:
                 )
             if not isinstance(memory, int) or memory <= 0:
                 raise self.fault(keys["memory"], f"memory {memory!r} is not above zero")
-            if not isinstance(numa, int) or numa < 0:
-                raise self.fault(keys["numa"], f"numa {numa!r} is negative")
+            if memory > LARGEST_CARD:
+                raise self.fault(keys["memory"], f"memory {memory!r} is more units than any card has")
+            if not isinstance(numa, int) or not 0 <= numa < _MOST_NUMA_NODES:
+                raise self.fault(keys["numa"], f"numa {numa!r} is not a NUMA node's number")
             minor = values.pop("minor", None)
             if isinstance(minor, int):
                 if minor < 0:

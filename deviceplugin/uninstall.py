@@ -19,7 +19,7 @@ import msgspec
 from deviceplugin.errors import UninstallError
 from deviceplugin.node import LONGEST_PAUSE, NODES
 from gpushare.names import Names
-from gpushare.objects import Node
+from gpushare.objects import UNDECODABLE, Node
 from kubeapi.client import MERGE_PATCH, KubeApi
 from kubeapi.errors import ApiError, ApiRefused
 
@@ -75,7 +75,7 @@ class Uninstall:
             problems: dict[str, str] = {}
             try:
                 left = [node for node in await self._look() if self._is_ours(node)]
-            except (ApiError, msgspec.MsgspecError) as error:
+            except (ApiError, *UNDECODABLE) as error:
                 problems, left = {"the nodes": _retriable(error)}, []
             else:
                 problems = await self._clean(left)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
 
 from extender import admission
 from extender.core import Extender, NotReadyError
@@ -43,6 +44,11 @@ def create_app(extender: Extender, *routes: Routes) -> FastAPI:
     async def fault(request: Request, error: Exception) -> Response:
         log.error("fault path=%s error=%r", request.url.path, error)
         return PlainTextResponse(f"internal error: {error!r}", status_code=500)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: Exception) -> Response:
+        log.info("client gone path=%s", request.url.path)
+        return PlainTextResponse("the request did not arrive whole", status_code=400)
 
     return app
 

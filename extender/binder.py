@@ -114,6 +114,10 @@ class Binder:
         pod = self._state.waiting.get(args.pod_uid) or await self._read(args, until=until)
         if pod is None or pod.metadata.uid != args.pod_uid:
             raise BindError(f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid} is gone")
+        if (pod.metadata.namespace, pod.metadata.name) != (args.pod_namespace, args.pod_name):
+            raise BindError(
+                f"pod {args.pod_namespace}/{args.pod_name} is not the one of UID {args.pod_uid}: {pod.key} is"
+            )
         demand = demand_of(pod.spec, self._state.names)
         if demand is None:
             raise BindError(

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 import msgspec
 
@@ -36,7 +37,7 @@ _decoder = msgspec.json.Decoder(Pod)
 
 def pod_path(pod: PodRef) -> str:
     """Where the API server has a pod."""
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
 
 
 async def read_pod(api: KubeApi, pod: PodRef, *, until: float) -> Pod | None:

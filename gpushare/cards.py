@@ -28,6 +28,11 @@ UNLIMITED_SLOTS = 2**31 - 1
 _Index = Annotated[int, msgspec.Meta(ge=0, le=9999)]  # what an allocation can name: `gpushare.allocation`
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
 
+LARGEST_CARD = 2**40
+"""Units no card reaches. Above it sums of cards would pass what Kubernetes can count (int64)."""
+
+_Memory = Annotated[int, msgspec.Meta(gt=0, le=LARGEST_CARD)]
+
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A GPU or a MIG instance. `memory` is in units, less what the driver keeps for itself."""
@@ -36,7 +41,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """NVML's order, which is PCI bus order; stable while no card appears or goes."""
     uuid: str
     """NVML's UUID; empty on nodes of the classic device plugin, which does not publish it."""
-    memory: _Positive
+    memory: _Memory
     model: str = ""
     healthy: bool = True
     reason: str = ""

@@ -107,6 +107,7 @@ def demand_of(spec: PodSpec, names: Names) -> Demand | None:
     if not asks_for_memory(spec, names):
         return None
     asked: list[ContainerDemand] = []
+    slots = 0
     running = _PerCard()  # sidecars started so far; in the end all of them
     peak = _PerCard()
     for container in spec.init_containers or ():
@@ -114,6 +115,7 @@ def demand_of(spec: PodSpec, names: Names) -> Demand | None:
         if needs is None:
             continue
         asked.append(needs)
+        slots = _counted(slots, needs)
         if container.restart_policy == "Always":
             running = running.plus(needs)
             peak = peak.peak(running)
@@ -123,8 +125,23 @@ def demand_of(spec: PodSpec, names: Names) -> Demand | None:
         needs = _container_demand(container, names)
         if needs is not None:
             asked.append(needs)
+            slots = _counted(slots, needs)
             running = running.plus(needs)
     return Demand(cards=peak.peak(running).shares, containers=tuple(asked))
+
+
+def _counted(slots: int, container: ContainerDemand) -> int:
+    """Add up a pod's slots; a pod of thousands would cost everybody else the time to look at it."""
+    total = slots + container.slots
+    if total > _MOST_SLOTS_OF_A_POD:
+        raise DemandError(
+            container.name,
+            f"is one too many: the pod's containers ask for more than {_MOST_SLOTS_OF_A_POD} slots",
+        )
+    return total
+
+
+_MOST_SLOTS_OF_A_POD = 1024  # far above what the cards of any node offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +151,8 @@ class _PerCard:
     shares: tuple[Share, ...] = ()
 
     def plus(self, container: ContainerDemand) -> _PerCard:
-        return _PerCard(
-            tuple(
-                self._at(position) + container.on_card(position)
-                for position in range(max(len(self.shares), container.slots))
-            )
-        )
+        seen = [self._at(position) + container.on_card(position) for position in range(container.slots)]
+        return _PerCard((*seen, *self.shares[container.slots :]))
 
     def peak(self, other: _PerCard) -> _PerCard:
         length = max(len(self.shares), len(other.shares))

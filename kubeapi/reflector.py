@@ -21,7 +21,7 @@ from gpushare.errors import quoted
 from gpushare.objects import UNDECODABLE, ObjectMeta
 from kubeapi.backoff import Backoff
 from kubeapi.client import KubeApi
-from kubeapi.errors import ApiError, ApiRefused
+from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
 from kubeapi.listing import PAGE, Lister
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,10 @@ class _Failure(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class _Listed(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
 class _Gap(Exception):  # noqa: N818 — not an error of anybody's: the sign to list anew
     """The watch cannot be continued from where it stopped."""
 
@@ -106,6 +110,7 @@ class Reflector(Generic[T]):
         self._lister = Lister(api, path, kind=kind, selectors=selectors, page=page)
         self._event = msgspec.json.Decoder(_Event)
         self._version: str | None = None
+        self._is_interrupted = False
 
     @property
     def version(self) -> int | None:
@@ -124,11 +129,15 @@ class Reflector(Generic[T]):
             try:
                 if self._version is None:
                     self._version = await self._list_all()
+                elif self._is_interrupted:
+                    await self._check_continuity(self._version)
+                self._is_interrupted = False
                 await self._watch(self._version)
             except _Gap as gap:
                 self._version = None
                 await self._pause(str(gap))
             except ApiError as error:
+                self._is_interrupted = isinstance(error, ApiUnreachable)
                 if isinstance(error, ApiRefused) and error.status == 410:
                     self._version = None
                 await self._pause(str(error))
@@ -147,6 +156,20 @@ class Reflector(Generic[T]):
         self.problem = None
         self.synced.set()
         return version
+
+    async def _check_continuity(self, version: str) -> None:
+        """After an interruption: make sure that it is still the same history, and not an older one.
+
+        An API server whose etcd was restored from a backup is behind the version we have seen. A watch from
+        there opens all the same, and says nothing until the server's own versions have come that far.
+        """
+        answer = await self._api.request("GET", self.path, query={**self._selectors, "limit": "1"})
+        try:
+            now = msgspec.json.decode(answer.checked().body, type=_Listed).metadata.resource_version
+        except UNDECODABLE as error:
+            raise _Gap(f"a list cannot be read: {error}") from error
+        if _is_older(now, than=version):
+            raise _Gap(f"the API server has gone back from version {version} to {now}")
 
     async def _watch(self, version: str) -> None:
         """Apply events that follow `version` until the API server ends the watch."""
@@ -181,6 +204,8 @@ class Reflector(Generic[T]):
             raise _Gap(f"a watch event cannot be read: {error}") from error
         if not obj.metadata.resource_version:
             raise _Gap(f"a watch event of type {quoted(event.type)} has no resourceVersion to go on from")
+        if self._version and _is_older(obj.metadata.resource_version, than=self._version):
+            raise _Gap(f"the watch has gone back from version {self._version}")
         match event.type:
             case "ADDED" | "MODIFIED":
                 self._view.put(obj)
@@ -198,3 +223,11 @@ class Reflector(Generic[T]):
         delay = self._backoff.next()
         log.warning("retry path=%s in=%.1fs reason=%r", self.path, delay, problem[:500])
         await asyncio.sleep(delay)
+
+
+def _is_older(version: str, *, than: str) -> bool:
+    """Compare resourceVersions as numbers (see `Reflector.version`); what is no number is never older."""
+    try:
+        return int(version) < int(than)
+    except ValueError:
+        return False

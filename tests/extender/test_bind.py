@@ -258,3 +258,43 @@ async def test_binds_at_once_never_share_what_only_one_can_have(
     errors = await asyncio.gather(*(scheduler.bind(pod, node="n1") for pod in pods))
     assert errors.count("") == 2
     assert await scheduler.free("n1") == [4000, 4000]
+
+
+async def test_V4_a_replaced_pod_that_nobody_waits_for_is_not_touched(
+    cluster: Cluster, scheduler: Scheduler
+) -> None:
+    """The watch has shown neither: the pod is read, and by that name it is another one now."""
+    await ready(cluster, scheduler, n1=[8192])
+    cluster.faults.add(Rule(action="freeze", client="gpushare-extender"))
+    old = await cluster.pod("a", 3000)
+    await cluster.delete("a")
+    new = await cluster.pod("a", 4000)
+    assert "is gone" in await scheduler.bind(old, node="n1")
+    assert (await cluster.live("a"))["metadata"] == new["metadata"]
+    assert await scheduler.free("n1") == [8192]
+    assert scheduler.extender.ledger.booking(new["metadata"]["uid"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"), [("b", "default"), ("a", "other"), ("a/status", "default"), ("../../x", "..")]
+)
+async def test_a_name_that_is_not_the_uids_is_refused(
+    cluster: Cluster, scheduler: Scheduler, name: str, namespace: str
+) -> None:
+    await ready(cluster, scheduler, n1=[8192])
+    pod = await cluster.pod("a", 3000)
+    await until(lambda: pod["metadata"]["uid"] in scheduler.extender.waiting, what="a is seen")
+    misnamed = {"metadata": pod["metadata"] | {"name": name, "namespace": namespace}}
+    assert "is not the one of UID" in await scheduler.bind(misnamed, node="n1")
+    assert bound_to(await cluster.live("a")) is None
+    assert await scheduler.free("n1") == [8192]
+
+
+async def test_a_name_never_leads_to_another_path(cluster: Cluster, scheduler: Scheduler) -> None:
+    await ready(cluster, scheduler, n1=[8192])
+    seen = cluster.faults.add(
+        Rule(action="delay", method="GET", client="gpushare-extender", path="^/api/v1/nodes")
+    )
+    stranger = {"metadata": {"name": "../../../../nodes/n1?x=", "namespace": "..", "uid": "u"}}
+    assert await scheduler.bind(stranger, node="n1") != ""
+    assert seen.hits == 0

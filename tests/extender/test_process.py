@@ -219,3 +219,16 @@ async def test_an_unreadable_cards_annotation_is_refused_and_explained(
 async def test_an_unknown_path_and_a_wrong_method_are_answered(scheduler: Scheduler) -> None:
     assert (await scheduler.http.get(f"{scheduler.url}/nowhere")).status_code == 404
     assert (await scheduler.http.get(f"{scheduler.url}{PREFIX}/filter")).status_code == 405
+
+
+async def test_a_client_that_leaves_in_mid_request_is_no_fault(
+    cluster: Cluster, scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection(*scheduler.url.removeprefix("http://").split(":"))
+    writer.write(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode())
+    await writer.drain()
+    with caplog.at_level("INFO"):
+        writer.close()
+        await until(lambda: "client gone" in caplog.text, what="its leaving is noticed")
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+    assert (await scheduler.http.get(f"{scheduler.url}/healthz")).text == "ok"

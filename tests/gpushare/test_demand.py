@@ -198,3 +198,11 @@ def test_shares_are_compared_and_counted_in_every_dimension(a: int, b: int, c: i
     assert other.fits(one.peak(other))
     assert (one - other).clamped() == Share(memory=max(0, a - c), slots=max(0, b - d))
     assert bool(one) == (a > 0 or b > 0)
+
+
+def test_a_pod_of_thousands_of_containers_is_refused_before_it_costs_anybody_time() -> None:
+    crowd = [container(f"c{number}", memory=256, slots=256) for number in range(5000)]
+    begun = time.process_time()
+    with pytest.raises(DemandError, match=r"c4.*more than 1024 slots"):
+        demand_of(pod(containers=crowd).spec, NAMES)
+    assert time.process_time() - begun < 1

@@ -144,11 +144,12 @@ async def test_goes_on_where_the_watch_stopped(script: Script, api: KubeApi, bro
     script.then(
         page("a", version=7),
         watch(event("ADDED", "b", version=8), event("DELETED", "a", version=9), broken=broken),
+        *([page("b", version=11)] if broken else []),  # is it the same history still?
         watch(event("ADDED", "c", version=12), held=True),
     )
     async with watching(api) as seen:
         await until(lambda: seen.names == ["b", "c"])
-        assert script.asked[2].query["resourceVersion"] == "9"
+        assert script.asked[-1].query["resourceVersion"] == "9"
         assert seen.reflector.lists == 1
         assert seen.backoff.waits == broken, "an ordinary end is taken up at once"
 
@@ -317,10 +318,37 @@ async def test_a_watch_that_is_open_is_no_problem_though_nothing_happens(
 
 
 async def test_a_watch_that_says_nothing_for_too_long_is_opened_anew(script: Script, api: KubeApi) -> None:
-    script.then(page("a", version=7), watch(held=True), watch(event("ADDED", "b", version=8), held=True))
+    same = page("a", version=7)
+    script.then(same, watch(held=True), same, watch(event("ADDED", "b", version=8), held=True))
     async with watching(api, idle=0.1) as seen:
         await until(lambda: seen.names == ["a", "b"])
         assert seen.reflector.lists == 1
+
+
+async def test_a_restored_api_server_is_listed_anew(script: Script, api: KubeApi) -> None:
+    """Its versions have gone back: a watch from ours would open, and say nothing for a long time."""
+    script.then(
+        page("a", "b", version=70),
+        watch(broken=True),
+        page("a", version=7),
+        page("a", version=7),
+        watch(event("ADDED", "c", version=8), held=True),
+    )
+    async with watching(api) as seen:
+        await until(lambda: seen.names == ["a", "c"])
+        assert seen.reflector.lists == 2
+
+
+async def test_an_event_from_the_past_is_a_gap(script: Script, api: KubeApi) -> None:
+    script.then(
+        page("a", "b", version=70),
+        watch(event("ADDED", "c", version=8), held=True),
+        page("a", version=8),
+        watch(held=True),
+    )
+    async with watching(api) as seen:
+        await until(lambda: seen.names == ["a"])
+        assert "put c" not in seen.shelf.calls
 
 
 async def test_something_that_worked_starts_the_waits_over(script: Script, api: KubeApi) -> None:

@@ -24,7 +24,37 @@ def discover(path: str) -> Manifest:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
         case ["apis", group, version]:
             return _resources(group=group, version=version)
+        case ["openapi", "v3"]:
+            roots = list(dict.fromkeys(_root(kind) for kind in served_kinds()))
+            return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
+        case ["openapi", "v3", *root]:
+            return _openapi("/".join(root))
     raise NotFound.route()
+
+
+def _root(kind: Kind) -> str:
+    return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
+
+
+def _openapi(root: str) -> Manifest:
+    """As much of OpenAPI as makes kubectl leave the validation to the server: no schemas."""
+    kinds = [kind for kind in served_kinds() if _root(kind) == root]
+    if not kinds:
+        raise NotFound.route()
+    paths = {}
+    for kind in kinds:
+        scope = "namespaces/{namespace}/" if kind.namespaced else ""
+        operation = {
+            "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}],
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-group-version-kind": {
+                "group": kind.group,
+                "version": kind.version,
+                "kind": kind.kind,
+            },
+        }
+        paths[f"/{root}/{scope}{kind.plural}/{{name}}"] = {"patch": operation}
+    return {"openapi": "3.0.0", "info": {"title": "sandbox", "version": "v1.36.2"}, "paths": paths}
 
 
 def _groups() -> list[str]:

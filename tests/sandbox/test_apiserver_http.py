@@ -258,10 +258,10 @@ async def test_kubectl_applies_gets_patches_and_deletes(api: ApiServer, tmp_path
         assert process.returncode == 0, output.decode()
         return output.decode()
 
-    assert "pod/a created" in await kubectl("apply", "--validate=false", "-f", str(manifest))
-    assert "pod/a unchanged" in await kubectl("apply", "--validate=false", "-f", str(manifest))
+    assert "pod/a created" in await kubectl("apply", "-f", str(manifest))
+    assert "pod/a unchanged" in await kubectl("apply", "-f", str(manifest))
     manifest.write_text(manifest.read_text().replace("v: '1'", "w: '2'"))
-    assert "pod/a configured" in await kubectl("apply", "--validate=false", "-f", str(manifest))
+    assert "pod/a configured" in await kubectl("apply", "-f", str(manifest))
     assert api.objects("pods")[0]["metadata"]["labels"] == {"w": "2"}
     assert json.loads(await kubectl("get", "pods", "-A", "-o", "json"))["items"][0]["metadata"]["name"] == "a"
     assert "labeled" in await kubectl("label", "pod", "a", "x=y")

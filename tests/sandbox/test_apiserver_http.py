@@ -51,7 +51,7 @@ async def test_discovery_leads_to_every_kind(client: httpx.AsyncClient) -> None:
         ("GET", "/api/v1/things", 404),
         ("GET", "/apis/none/v1/things", 404),
         ("GET", "/apis/none/v1", 404),
-        ("GET", "/openapi/v3", 404),
+        ("GET", "/openapi/v2", 404),
         ("GET", "/api/v1/pods/p", 404),
         ("GET", f"{PODS}/p/log", 404),
         ("GET", f"{LEASES}/l/status", 404),

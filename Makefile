@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench proto clean
+.PHONY: help demo test check bench soak proto clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ check: $(VENV)/.ready  ## format, lint, types and layers
 
 bench: $(VENV)/.ready  ## measure what the design promises, as ratios in one run
 	@$(BIN)/python -m tests.bench
+
+soak: $(VENV)/.ready  ## generated histories and hostile bodies for MINUTES (default 5); prints what it tried
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),5)
 
 proto: $(VENV)/.ready  ## generate deviceplugin/kubeletapi from proto/
 	@$(BIN)/python proto/generate.py

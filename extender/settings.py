@@ -36,7 +36,7 @@ class ExtenderSettings(Settings):
     admission_tls_key: Path | None = None
     """its private key"""
     insecure: bool = False
-    """allow plain HTTP where others can reach it: whoever can, can bind pods"""
+    """allow --listen where others can reach it without a client certificate: whoever can, can bind pods"""
     policy: Literal["binpack", "spread"] = "binpack"
     """which of the fitting cards a pod gets: the one with the least left, or the most"""
     reserve: Annotated[int, Field(ge=0)] = 0
@@ -96,7 +96,7 @@ class ExtenderSettings(Settings):
     def _plain_http_stays_at_home(self) -> Self:
         if self.insecure:
             return self
-        if not self.verbs_tls and not is_loopback(self.listen):
+        if (not self.verbs_tls or not self.client_ca) and not is_loopback(self.listen):
             raise ValueError(
                 f"--listen {self.listen} lets anybody who can reach it bind pods: "
                 "give --tls-cert, --tls-key and --client-ca, or --insecure"

@@ -113,6 +113,8 @@ def test_plain_http_for_the_verbs_and_for_admission_stays_on_loopback(address: s
         said = refusal("--listen", address)
         assert said.startswith(f"--listen {address} lets anybody who can reach it bind pods")
         assert "--insecure" in said
+        one_sided = refusal("--listen", address, "--tls-cert", "/c", "--tls-key", "/k")
+        assert one_sided == said, "encrypted is not enough: nobody was asked who they are"
         assert refusal("--admission-listen", address).startswith(
             f"--admission-listen {address} needs a certificate"
         )

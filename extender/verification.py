@@ -68,14 +68,12 @@ class NodeVerifier:
         ledger: Ledger,
         view_version: Callable[[], int | None],
         quiet: float = QUIET,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`view_version` is how far the pods' watch has come, `None` while it is being listed anew."""
         self._api = api
         self._ledger = ledger
         self._view_version = view_version
         self._quiet = quiet
-        self._clock = clock
         self._verified: set[str] = set()
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._last = float("-inf")
@@ -87,7 +85,7 @@ class NodeVerifier:
 
     async def verify(self, node: str, *, timeout: float) -> None:  # noqa: ASYNC109 — the API client's own
         """Make sure that the ledger has what is bound on the node now; raises `ApiError` if it cannot."""
-        now = self._clock()
+        now = time.monotonic()
         if now - self._last > self._quiet:
             self.became_active()
         self._last = now

@@ -142,6 +142,7 @@ class ClusterMachine(RuleBasedStateMachine):
         node=NODES,
         fault=st.none() | FAULTS,
         pauses=st.lists(TURNS | SECONDS, min_size=4, max_size=4),
+        fresh=MOSTLY,
         healed=st.booleans(),
     )
     def rush(
@@ -152,9 +153,12 @@ class ClusterMachine(RuleBasedStateMachine):
         node: str,
         fault: Rule | None,
         pauses: list[float],
+        fresh: bool,
         healed: bool,
     ) -> None:
         """Several new pods, more than the node may have room for, while a fault may strike the first ones."""
+        if fresh:
+            self.refresh(node)
         if fault is not None:
             self.fail(number=0, fault=fault, at_active=True)
         for kind, pause in zip(kinds, pauses, strict=False):
@@ -205,12 +209,23 @@ class ClusterMachine(RuleBasedStateMachine):
         kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=6),
         before=st.integers(1, 3),
         pause=TURNS | SECONDS,
+        fresh=MOSTLY,
         frozen=MOSTLY,
     )
     def take_over(
-        self, *, number: int, node: str, kinds: list[str], before: int, pause: float, frozen: bool
+        self,
+        *,
+        number: int,
+        node: str,
+        kinds: list[str],
+        before: int,
+        pause: float,
+        fresh: bool,
+        frozen: bool,
     ) -> None:
         """V7: another one goes on where the active one stopped; its watches are late by then."""
+        if fresh:
+            self.refresh(node)
         if frozen:
             self.freeze(number=number)
         self.bind_new(kinds[:before], number=number, node=node)
@@ -227,11 +242,22 @@ class ClusterMachine(RuleBasedStateMachine):
         when=st.sampled_from(["before", "after"]),
         pause=SECONDS,
         later=SECONDS,
+        fresh=MOSTLY,
     )
     def lose(
-        self, *, number: int, node: str, kinds: list[str], when: str, pause: float, later: float
+        self,
+        *,
+        number: int,
+        node: str,
+        kinds: list[str],
+        when: str,
+        pause: float,
+        later: float,
+        fresh: bool,
     ) -> None:
         """V8: a write without an answer, and others that want the same cards before it shows itself."""
+        if fresh:
+            self.refresh(node)
         held = Rule(action="hold", when=when, path="/binding$", count=1)  # type: ignore[arg-type]
         self.fail(number=number, fault=held, at_active=True)
         self.bind_new(kinds[:1], number=number, node=node)
@@ -240,6 +266,15 @@ class ClusterMachine(RuleBasedStateMachine):
             self.bind_new(kinds[1:], number=number, node=node)
         self.pause(later)
         self.heal()
+
+    def refresh(self, node: str) -> None:
+        """A good node without pods, as everybody knows: what comes next is not refused for old reasons."""
+        for pod in self.world.pods():
+            if node_of(pod) in ("", node):
+                self.world.delete(pod)
+        self.world.publish(node, Published(cards=cards(node, sizes=SIZES[node])))
+        self.heal()
+        self.world.loop.advance(0.3)
 
     def bind_new(self, kinds: list[str], *, number: int, node: str) -> None:
         for kind in kinds:

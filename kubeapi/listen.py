@@ -25,10 +25,15 @@ def open_socket(address: str) -> socket.socket:
     host, port = split_address(address)
     is_v6 = ":" in host
     try:
-        return socket.create_server(
+        listener = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=2048,
             dualstack_ipv6=is_v6 and host == "::" and socket.has_dualstack_ipv6(),
         )
     except OSError as error:  # socket.gaierror among them
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
+    # Accepted connections inherit it. asyncio sets it only where the listening socket names its protocol, which
+    # create_server's does not, and without it answers wait 40 ms for the peer's delayed acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

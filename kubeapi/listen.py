@@ -33,7 +33,7 @@ def open_socket(address: str) -> socket.socket:
         )
     except OSError as error:  # socket.gaierror among them
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
-    # Accepted connections inherit it. asyncio sets it only where the listening socket names its protocol, which
-    # create_server's does not, and without it answers wait 40 ms for the peer's delayed acknowledgement.
+    # Accepted connections inherit it. asyncio sets it only where the listening socket names its protocol,
+    # which create_server's does not, and without it answers wait 40 ms for a delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -24,6 +24,8 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
 
     on_labels: tuple[_Test, ...] = ()
     on_fields: tuple[_Test, ...] = ()
+    equal: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Fields that must have this very value (among `on_fields`): what an index can answer."""
 
     @property
     def selects_all(self) -> bool:
@@ -42,12 +44,12 @@ EVERYTHING = Selector()
 
 def parse_selectors(*, kind: Kind, labels: str, fields: str) -> Selector:
     """Both selectors of a request; raises BadRequest with Kubernetes' wording."""
-    return Selector(
-        on_labels=tuple(_label_requirements(labels)), on_fields=tuple(_field_requirements(kind, fields))
-    )
+    equal: dict[str, str] = {}
+    tests = _field_requirements(kind, fields, equal=equal)
+    return Selector(on_labels=tuple(_label_requirements(labels)), on_fields=tuple(tests), equal=equal)
 
 
-def _field_requirements(kind: Kind, text: str) -> list[_Test]:
+def _field_requirements(kind: Kind, text: str, *, equal: dict[str, str]) -> list[_Test]:
     tests: list[_Test] = []
     for term in (part for part in re.split(r"(?<!\\),", text) if part):
         matched = re.fullmatch(r"([^=!]*?)(!=|==|=)(.*)", term)
@@ -60,7 +62,11 @@ def _field_requirements(kind: Kind, text: str) -> list[_Test]:
             raise BadRequest(
                 f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
             )
-        tests.append(_differs(field, value) if operator == "!=" else _equals(field, value))
+        if operator == "!=":
+            tests.append(_differs(field, value))
+        else:
+            tests.append(_equals(field, value))
+            equal[field] = value
     return tests
 
 

@@ -18,6 +18,8 @@ from sandbox.apiserver.selectors import EVERYTHING, Selector, Subject
 
 HISTORY_LIMIT = 20_000
 
+_INDEXED = "spec.nodeName"  # kube-apiserver keeps an index of pods by it, too (1.36)
+
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a list, all of it from one version."""
@@ -34,7 +36,27 @@ class _Collection:
     def __init__(self, *, history_limit: int) -> None:
         self.records: dict[str, Record] = {}
         self.keys: list[str] = []
+        self.on_node: dict[str, set[str]] = {}
         self.history = History(limit=history_limit)
+
+    def place(self, record: Record, *, previous: Record | None) -> None:
+        """Take a record in, in place of `previous`."""
+        if previous is not None:
+            self.displace(previous)
+        self.records[record.key] = record
+        if node := record.subject.fields.get(_INDEXED):
+            self.on_node.setdefault(node, set()).add(record.key)
+
+    def displace(self, record: Record) -> None:
+        """Forget a record."""
+        del self.records[record.key]
+        if node := record.subject.fields.get(_INDEXED):
+            self.on_node[node].discard(record.key)
+
+    def candidates(self, selector: Selector) -> list[str]:
+        """The keys of records that a selector can match, in order."""
+        node = selector.equal.get(_INDEXED)
+        return sorted(self.on_node.get(node, ())) if node else self.keys
 
 
 def timestamp(moment: datetime | None = None) -> str:
@@ -74,7 +96,7 @@ class Store:
         record = self.record(kind, manifest, version=self.version)
         if previous is None:
             bisect.insort(collection.keys, record.key)
-        collection.records[record.key] = record
+        collection.place(record, previous=previous)
         collection.history.append(Change(version=self.version, record=record, previous=previous))
         return record
 
@@ -82,7 +104,7 @@ class Store:
         """Take an object away; answers its last state, as the DELETED event shows it."""
         collection = self._collections[kind.collection]
         self.version += 1
-        del collection.records[record.key]
+        collection.displace(record)
         del collection.keys[bisect.bisect_left(collection.keys, record.key)]
         change = Change(version=self.version, record=None, previous=record)
         collection.history.append(change)
@@ -107,7 +129,7 @@ class Store:
             if kind.namespaced:
                 metadata.setdefault("namespace", "default")
             record = self.record(kind, manifest, version=self.version)
-            collection.records[record.key] = record
+            collection.place(record, previous=None)
             collection.history.append(Change(version=self.version, record=record, previous=None))
         collection.keys = sorted(collection.records)
         return len(collection.records) - before
@@ -152,7 +174,7 @@ class Store:
         then = collection.history.undo(version) if version < self.version else {}
         first, last = (f"{namespace}/", f"{namespace}0") if namespace else ("", "\U0010ffff")
         first = max(first, start)
-        keys = collection.keys
+        keys = collection.keys if then else collection.candidates(selector)
         keys = keys[bisect.bisect_left(keys, first) : bisect.bisect_left(keys, last)]
         if then:
             keys = sorted({*keys, *(key for key in then if first <= key < last)})

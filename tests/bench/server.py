@@ -20,6 +20,7 @@ from fastapi import Request, Response
 from extender.app import create_app
 from extender.core import Extender
 from extender.listeners import http_server
+from extender.server import spare_the_first_list
 from gpushare.names import Names
 from gpushare.placement import Policy
 from kubeapi import client, logs
@@ -57,7 +58,7 @@ async def main(kubeconfig: Path) -> None:
             return api.seconds
 
         async with extender.running():
-            await extender.synced()
+            await spare_the_first_list(extender)
             server = http_server(app)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
             print(listener.getsockname()[1], flush=True)

@@ -13,12 +13,18 @@ from deviceplugin.handoversettings import HandoverSettings
 from kubeapi.listen import split_address
 
 
-class PluginSettings(CardSettings, HandoverSettings):
-    """Flags before environment before defaults; see `kubeapi.settings`."""
+def variable_node_name() -> str:
+    """NODE_NAME, as the downward API is commonly wired."""
+    return os.environ.get("NODE_NAME", "")
 
-    node_name: Annotated[
-        str, Field(default_factory=lambda: os.environ.get("NODE_NAME", ""), validate_default=True)
-    ]
+
+class PluginSettings(CardSettings, HandoverSettings):
+    """Makes exactly the cards that a pod was given visible in its containers.
+
+    Every flag is also an environment variable (GPUSHARE_SLOTS) and a key of the --config file (slots).
+    """
+
+    node_name: Annotated[str, Field(default_factory=variable_node_name, validate_default=True)]
     """name of the node this runs on; also read from NODE_NAME"""
     kubelet_dir: Path = Path("/var/lib/kubelet")
     """kubelet's folder: sockets are in device-plugins and pod-resources below it"""

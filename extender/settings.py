@@ -17,7 +17,11 @@ from kubeapi.settings import Settings
 
 
 class ExtenderSettings(Settings):
-    """The extender's settings. `log_level` and `policy` follow the file while the extender runs."""
+    """Tells kube-scheduler which nodes have a GPU card with room, and gives pods their cards.
+
+    Every flag is also an environment variable (GPUSHARE_LISTEN) and a key of the --config file (listen), of
+    which log-level and policy are followed while the program runs.
+    """
 
     listen: str = "127.0.0.1:39999"
     """HOST:PORT for kube-scheduler's calls, and for all that has no address of its own"""

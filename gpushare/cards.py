@@ -80,12 +80,12 @@ def decode_cards(text: str) -> NodeCards:
     try:
         node_cards = _decoder.decode(text)
     except UNDECODABLE as error:
-        raise CardsError(f"cards are unreadable: {error}") from error
+        raise CardsError(str(error)) from error
     check_cards(node_cards.cards)
     if node_cards.unit not in UNITS:
-        raise CardsError(f"cards are unreadable: unknown unit {quoted(node_cards.unit)}, expected MiB or GiB")
+        raise CardsError(f"unknown unit {quoted(node_cards.unit)}, expected MiB or GiB")
     if any(not card.uuid for card in node_cards.cards):
-        raise CardsError("cards are unreadable: a card has an empty UUID")
+        raise CardsError("a card has an empty UUID")
     return node_cards
 
 

@@ -43,4 +43,6 @@ class Refusal:
 
     def explain(self) -> str:
         """The text for somebody who looks at this one node."""
-        return f"{self.reason} {self.detail}".rstrip()
+        return (
+            str(self) if self.reason is Reason.CLOSED or not self.detail else f"{self.reason}: {self.detail}"
+        )

@@ -1,143 +1,25 @@
-"""Random histories of a `World`: the rules are what can happen, `World.check` is what must hold.
-
-Between two rules the loop makes as many turns as were drawn, so that everything can happen at every point
-at which an extender waits.
-"""
+"""Random histories in which things happen together that rarely do by chance: see `events` for the rest."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import ClassVar
+from typing import Literal
 
-import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import precondition, rule
 
-from gpushare.cards import Card
 from sandbox.apiserver import Rule
-from tests.build import card
-from tests.extender.replica import Replica
-from tests.extender.truth import KINDS, Pod, Published, is_live, node_of, uid_of
-from tests.extender.world import World
+from tests.extender.events import FAULTS, KIND, MOSTLY, NODES, SECONDS, SIZES, TURNS, SingleEvents, cards
+from tests.extender.truth import Published, node_of
 
-SEEDS = st.integers(0, 99)
-"""Which of the candidates a rule is about."""
-SIZES = {"n1": (10, 17), "n2": (12,)}
-"""All cards that a node ever has."""
-TURNS = st.one_of(st.just(0), st.integers(0, 12), st.just(40))
-"""A bind takes about ten turns of the loop."""
-SECONDS = st.sampled_from([0.06, 0.5, 2.1, 4.0, 12.0])
-NODES = st.sampled_from(sorted(SIZES))
-MOSTLY = st.sampled_from([True, True, True, False])
-FAULTS = st.builds(
-    Rule,
-    action=st.sampled_from(["drop", "answer", "hold", "delay"]),
-    when=st.sampled_from(["before", "after"]),
-    path=st.sampled_from(["/binding$", "/binding$", "/pods/[^/]+$", "/pods$", ""]),
-    status=st.sampled_from([500, 503, 504]),
-    count=st.sampled_from([1, 1, 2, 9]),
-    seconds=st.sampled_from([0.05, 0.9, 3.4, 3.6]),
-) | st.builds(
-    Rule,
-    action=st.just("answer"),
-    status=st.just(429),
-    retry_after=st.sampled_from([None, 1]),
-    count=st.just(2),
-)
+When = Literal["before", "after"]
 
 
-class ClusterMachine(RuleBasedStateMachine):
-    """`counts` adds up over all runs what has happened."""
-
-    counts: ClassVar[Counter[str]] = Counter()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World()
-        self.world.__enter__()
-
-    def teardown(self) -> None:
-        try:
-            self.world.at_rest()
-            self.everything_can_be_bound()
-        finally:
-            self.world.__exit__()
-            self.counts.update(self.world.counts)
-
-    @initialize()
-    def begin(self) -> None:
-        for name, sizes in SIZES.items():
-            self.world.publish(name, Published(cards=cards(name, sizes=sizes)))
-        for replica in self.world.replicas:
-            self.world.start(replica)
-        self.world.loop.advance(1)
-        self.world.switch(self.world.replicas[0])
-
-    # Users and kubelets
-
-    @rule(kind=st.sampled_from(sorted(KINDS)), number=st.integers(0, 2), turns=TURNS)
-    def create(self, kind: str, number: int, turns: int) -> None:
-        self.world.create(kind, number=number)
-        self.world.loop.turn(turns)
-
-    @rule(kind=st.sampled_from(["small", "zero"]), node=NODES)
-    def bypass(self, kind: str, node: str) -> None:
-        """L10: a pod that names its node itself."""
-        self.world.create(kind, number=9, on=node)
-
-    @precondition(lambda self: self.world.pods())
-    @rule(seed=SEEDS, grace=st.sampled_from([0, 0, 30]), turns=TURNS)
-    def delete(self, seed: int, grace: int, turns: int) -> None:
-        self.world.delete(self.pick(self.world.pods(), seed), grace=grace)
-        self.world.loop.turn(turns)
-
-    @precondition(lambda self: self.bound())
-    @rule(seed=SEEDS, phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
-    def phase(self, seed: int, phase: str) -> None:
-        self.world.finish(self.pick(self.bound(), seed), phase=phase)
-
-    @precondition(lambda self: self.bound())
-    @rule(seed=SEEDS, text=st.sampled_from(["abc", "-1", "", "1.0", "7"]))
-    def spoil(self, seed: int, text: str) -> None:
-        """L9."""
-        self.world.spoil(self.pick(self.bound(), seed), text=text)
-
-    # Nodes
-
-    @rule(
-        name=NODES,
-        present=st.lists(MOSTLY, min_size=2, max_size=2),
-        healthy=st.lists(MOSTLY, min_size=2, max_size=2),
-        less=st.sampled_from([0, 0, 4]),
-        state=st.sampled_from(["ok"] * 8 + ["unit", "garbage", "zeroed", "gone"]),
-        turns=TURNS,
-    )
-    def change_node(
-        self, name: str, present: list[bool], healthy: list[bool], less: int, state: str, turns: int
-    ) -> None:
-        """Cards come, go, shift, fail and are sized anew; what the node publishes breaks; it goes."""
-        if state == "gone":
-            if name in self.world.published:
-                self.world.remove_node(name)
-            return
-        found = cards(name, sizes=[size - less for size in SIZES[name]])
-        kept = [
-            Card(index=0, uuid=each.uuid, memory=each.memory, healthy=well)
-            for each, there, well in zip(found, present, healthy, strict=False)
-            if there
-        ]
-        shifted = tuple(
-            Card(index=index, uuid=each.uuid, memory=each.memory, healthy=each.healthy)
-            for index, each in enumerate(kept)
-        )
-        self.world.publish(name, Published(cards=shifted, state=state))  # type: ignore[arg-type]
-        self.world.loop.turn(turns)
-
-    # kube-scheduler
+class ClusterMachine(SingleEvents):
+    """Scenes: several pods want the same cards while something goes wrong."""
 
     @precondition(lambda self: self.active_is_ready())
     @rule(
-        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4),
+        kinds=st.lists(KIND, min_size=1, max_size=4),
         number=st.integers(0, 2),
         node=NODES,
         fault=st.none() | FAULTS,
@@ -169,44 +51,11 @@ class ClusterMachine(RuleBasedStateMachine):
         if healed:
             self.heal()
 
-    @precondition(lambda self: self.can_bind())
-    @rule(seed=SEEDS, node=NODES, turns=TURNS)
-    def bind(self, seed: int, node: str, turns: int) -> None:
-        """Any pod to any node: the scheduler's own view may be as old as it likes."""
-        self.world.bind(self.pick(self.world.pods(), seed), node=node)
-        self.world.loop.turn(turns)
-
-    @precondition(lambda self: self.can_bind())
-    @rule(seed=SEEDS, turns=TURNS)
-    def schedule(self, seed: int, turns: int) -> None:
-        """As kube-scheduler does it: to the best of the nodes that fit."""
-        waiting = [pod for pod in self.world.pods() if not node_of(pod)]
-        if waiting:
-            assert self.world.active is not None
-            pod = self.pick(waiting, seed)
-            nodes = self.world.ask(self.world.active, pod)
-            if nodes:
-                self.world.bind(pod, node=nodes[0])
-                self.world.loop.turn(turns)
-
-    @precondition(lambda self: self.world.pods())
-    @rule(number=st.integers(0, 2), seed=SEEDS)
-    def ask(self, number: int, seed: int) -> None:
-        """A standby may be asked too; it answers from what it knows."""
-        if self.world.replicas[number].is_ready:
-            self.world.ask(self.world.replicas[number], self.pick(self.world.pods(), seed))
-
-    @rule(number=st.integers(0, 2))
-    def switch(self, *, number: int) -> None:
-        replica = self.world.replicas[number]
-        if replica.is_ready:
-            self.world.switch(replica)
-
     @precondition(lambda self: self.active_is_ready())
     @rule(
         number=st.integers(0, 2),
         node=NODES,
-        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=6),
+        kinds=st.lists(KIND, min_size=2, max_size=6),
         before=st.integers(1, 3),
         pause=TURNS | SECONDS,
         fresh=MOSTLY,
@@ -238,11 +87,12 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(
         number=st.integers(0, 2),
         node=NODES,
-        kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=6),
+        kinds=st.lists(KIND, min_size=3, max_size=6),
+        path=st.sampled_from(["/binding$", "/binding$", "/pods/[^/]+$", "^/api/v1/pods$"]),
         when=st.sampled_from(["before", "after"]),
-        pause=SECONDS,
-        later=SECONDS,
-        fresh=MOSTLY,
+        pauses=st.tuples(TURNS | SECONDS, TURNS | SECONDS),
+        frozen=st.booleans(),
+        gone=st.booleans(),
     )
     def lose(
         self,
@@ -250,22 +100,71 @@ class ClusterMachine(RuleBasedStateMachine):
         number: int,
         node: str,
         kinds: list[str],
-        when: str,
-        pause: float,
-        later: float,
-        fresh: bool,
+        path: str,
+        when: When,
+        pauses: tuple[float, float],
+        frozen: bool,
+        gone: bool,
     ) -> None:
-        """V8: a write without an answer, and others that want the same cards before it shows itself."""
-        if fresh:
-            self.refresh(node)
-        held = Rule(action="hold", when=when, path="/binding$", count=1)  # type: ignore[arg-type]
-        self.fail(number=number, fault=held, at_active=True)
+        """V8: a request without an answer, and others that want the same cards before it shows itself."""
+        self.refresh(node)
         self.bind_new(kinds[:1], number=number, node=node)
-        self.pause(pause)
+        self.world.loop.advance(2.5)  # so that the node is looked at anew
+        self.fail(number=number, fault=Rule(action="hold", when=when, path=path, count=1), at_active=True)
+        if frozen:
+            self.freeze_active()
+        self.bind_new(kinds[1:2], number=number, node=node)
+        self.pause(pauses[0])
+        if gone:
+            self.delete_bound()
         if self.active_is_ready():
-            self.bind_new(kinds[1:], number=number, node=node)
-        self.pause(later)
+            self.bind_new(kinds[2:], number=number, node=node)
+        self.pause(pauses[1])
         self.heal()
+
+    @precondition(lambda self: self.active_is_ready())
+    @rule(
+        number=st.integers(0, 2),
+        node=NODES,
+        kinds=st.lists(KIND, min_size=2, max_size=5),
+        when=st.sampled_from(["before", "after"]),
+        frozen=st.booleans(),
+        gone=st.booleans(),
+        turns=TURNS,
+    )
+    def relist(
+        self, *, number: int, node: str, kinds: list[str], when: When, frozen: bool, gone: bool, turns: int
+    ) -> None:
+        """L3: a pod is bound, and goes, while a whole list is under way that may know nothing of it."""
+        self.refresh(node)
+        pod = self.world.create(kinds[0], number=number)
+        active = self.world.active
+        assert active is not None
+        self.world.loop.advance(0.1)
+        self.world.cut(active, expired=True)
+        self.world.loop.advance(0.25)  # the watch is tried again, and answered with 410
+        held = Rule(action="hold", when=when, path="^/api/v1/pods$", count=1)
+        self.fail(number=0, fault=held, at_active=True)
+        self.world.loop.advance(0.5)
+        if pod is not None:
+            self.world.bind(pod, node=node)
+        self.world.loop.advance(0.5)
+        if gone:
+            self.delete_bound()
+        if frozen:
+            self.freeze_active()
+        self.world.release(active)
+        self.world.loop.turn(turns)
+        self.bind_new(kinds[1:], number=number, node=node)
+
+    def freeze_active(self) -> None:
+        if self.world.active is not None:
+            self.world.fault(Rule(action="freeze", client=self.world.active.name))
+
+    def delete_bound(self) -> None:
+        self.world.check()  # whoever lands after this has been seen
+        for pod in self.bound():
+            self.world.delete(pod)
 
     def refresh(self, node: str) -> None:
         """A good node without pods, as everybody knows: what comes next is not refused for old reasons."""
@@ -281,101 +180,3 @@ class ClusterMachine(RuleBasedStateMachine):
             pod = self.world.create(kind, number=number)
             if pod is not None:
                 self.world.bind(pod, node=node)
-
-    # What goes wrong
-
-    @rule(number=st.integers(0, 2), fault=FAULTS, at_active=MOSTLY)
-    def fail(self, *, number: int, fault: Rule, at_active: bool) -> None:
-        active = self.world.active if at_active else None
-        replica = active or self.world.replicas[number]
-        self.world.fault(msgspec.structs.replace(fault, client=replica.name))
-
-    @rule()
-    def heal(self) -> None:
-        self.world.api.faults.clear()
-
-    @rule(number=st.integers(0, 2))
-    def freeze(self, number: int) -> None:
-        """Its watches stay open and say nothing until all faults are cleared."""
-        self.world.fault(Rule(action="freeze", client=self.world.replicas[number].name))
-
-    @rule(number=st.integers(0, 2), expired=st.booleans(), turns=TURNS)
-    def cut(self, *, number: int, expired: bool, turns: int) -> None:
-        """A watch breaks; what it missed may have been forgotten (410)."""
-        if expired:
-            self.world.api.faults.expire_history()
-        self.world.counts["watches cut"] += self.world.api.faults.cut_watches(
-            client=self.world.replicas[number].name
-        )
-        self.world.loop.turn(turns)
-
-    @rule(number=st.integers(0, 2), turns=TURNS)
-    def crash(self, number: int, turns: int) -> None:
-        self.world.loop.turn(turns)
-        if self.world.replicas[number].is_running:
-            self.world.crash(self.world.replicas[number])
-
-    @precondition(lambda self: any(not replica.is_running for replica in self.world.replicas))
-    @rule(turns=TURNS)
-    def start(self, turns: int) -> None:
-        for replica in self.world.replicas:
-            if not replica.is_running:
-                self.world.start(replica)
-        self.world.loop.turn(turns)
-
-    # Time
-
-    @rule(pause=TURNS | SECONDS | st.just(70.0))
-    def pause(self, pause: float) -> None:
-        """Turns of the loop (whole numbers), or seconds."""
-        if isinstance(pause, int):
-            self.world.loop.turn(pause)
-        else:
-            self.world.loop.advance(pause)
-
-    @rule()
-    def rest(self) -> None:
-        self.world.at_rest()
-
-    # What must hold
-
-    @invariant()
-    def the_api_server_has_no_card_overfull(self) -> None:
-        self.world.check()
-
-    def everything_can_be_bound(self) -> None:
-        """At rest a bind succeeds exactly where a card has room."""
-        if not self.can_bind():
-            return
-        active = self.world.active
-        assert active is not None
-        for pod in [pod for pod in self.world.pods() if not node_of(pod)]:
-            nodes = self.world.ask(active, pod)
-            if nodes:
-                assert self.world.bound(self.world.bind(pod, node=nodes[0])) == ""
-                self.world.loop.advance(0.01)
-            self.world.check()
-        self.world.check_books(active)
-
-    # Candidates
-
-    def bound(self) -> list[Pod]:
-        return [
-            pod for pod in self.world.pods() if node_of(pod) and is_live(pod) and self.world.has_landed(pod)
-        ]
-
-    def active_is_ready(self) -> bool:
-        active: Replica | None = self.world.active
-        return active is not None and active.is_ready
-
-    def can_bind(self) -> bool:
-        return self.active_is_ready() and bool(self.world.pods())
-
-    @staticmethod
-    def pick(pods: list[Pod], seed: int) -> Pod:
-        ordered = sorted(pods, key=uid_of)
-        return ordered[seed % len(ordered)]
-
-
-def cards(name: str, *, sizes: tuple[int, ...] | list[int]) -> tuple[Card, ...]:
-    return tuple(card(index, memory=size, node=name) for index, size in enumerate(sizes))

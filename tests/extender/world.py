@@ -191,6 +191,13 @@ class World:
             if fault.rule.client == replica.name and fault.rule.action != "freeze":
                 self.api.faults.remove(fault.number)
 
+    def cut(self, replica: Replica, *, expired: bool) -> None:
+        """Its watches break; what was written meanwhile, be it elsewhere, may have been forgotten (410)."""
+        if expired:
+            self.api.store.version += 1
+            self.api.faults.expire_history()
+        self.counts["watches cut"] += self.api.faults.cut_watches(client=replica.name)
+
     def fault(self, rule: Rule) -> None:
         self.api.faults.add(rule)
         self.counts[f"faults: {rule.action}"] += 1

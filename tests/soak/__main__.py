@@ -1,4 +1,4 @@
-"""Run random histories of a cluster and bodies of every kind until the time is up; say what was tried.
+"""Run random histories of a cluster and a node, and bodies of every kind, until the time is up.
 
 usage: python -m tests.soak --minutes N [--seed S]
 
@@ -9,6 +9,7 @@ the shortest history (or body) found that shows it.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import random
 import sys
@@ -23,10 +24,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.extender.bodies import ROUTES
 from tests.extender.machine import ClusterMachine
 from tests.extender.target import Target
+from tests.soak import node
 
 HISTORIES, STEPS, BODIES = 50, 60, 400
 """Of one round: histories, rules in each, and bodies for each route. A round takes about half a minute."""
 LEAST_BODIES = 10_000
+NODE_MINUTES = 0.25
+"""Of one round: a node with kubelet, device plugin and pods."""
 
 
 def profile(examples: int) -> settings:
@@ -45,6 +49,12 @@ def histories(number: int) -> None:
     """One round of histories."""
     machine: type[ClusterMachine] = seed(number)(ClusterMachine)
     run_state_machine_as_test(machine, settings=profile(HISTORIES))
+
+
+def node_life(number: int, *, tried: Counter[str]) -> None:
+    """One round of a node's life."""
+    counts = asyncio.run(node.soak(NODE_MINUTES, number))
+    tried.update({f"node: {what}": count for what, count in counts.items()})
 
 
 def bodies(number: int, *, tried: Counter[str]) -> None:
@@ -86,6 +96,8 @@ def main() -> None:
     print(f"seed {first}", flush=True)
     logging.getLogger("extender").setLevel(logging.ERROR)
     logging.getLogger("kubeapi").setLevel(logging.ERROR)
+    logging.getLogger("deviceplugin").setLevel(logging.ERROR)
+    logging.getLogger("sandbox").setLevel(logging.ERROR)
     begun, rounds, held, tried = time.monotonic(), 0, True, Counter[str]()
     while held and (time.monotonic() - begun < options.minutes * 60 or tried["bodies"] < LEAST_BODIES):
         number = first + rounds
@@ -93,6 +105,7 @@ def main() -> None:
         held = attempt(f"the bodies of seed {number}", lambda: bodies(number, tried=tried))  # noqa: B023
         if time.monotonic() - begun < options.minutes * 60:
             held &= attempt(f"the histories of seed {number}", lambda: histories(number))  # noqa: B023
+            held &= attempt(f"the node of seed {number}", lambda: node_life(number, tried=tried))  # noqa: B023
         seconds = time.monotonic() - begun
         binds = ClusterMachine.counts["binds"]
         print(f"{seconds:.0f} s: {rounds} rounds, {binds} binds, {tried['bodies']} bodies", flush=True)

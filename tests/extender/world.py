@@ -34,7 +34,8 @@ from tests.inprocess import LocalApi
 from tests.virtual import VirtualLoop
 
 GAP = 5.0
-"""kube-scheduler's lease (15 s) less the time its holder tries to renew it (10 s; 1.36)."""
+"""kube-scheduler's lease (15 s) less the time its holder tries to renew it (10 s; 1.36). One that is told
+to end gives its lease up at once: a write that is still under way then can be missed by the next one."""
 LINGER = 1.0
 REST = 100.0
 """Seconds in which everything comes to its end: a lost write is waited for during 65 s."""

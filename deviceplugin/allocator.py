@@ -62,10 +62,12 @@ class Allocator:
         reader: PodReader,
         kubelet: PodResources,
         answered: Callable[[NodePod], None],
+        refused: Callable[[], None] = lambda: None,
         hand_over: Callable[[Match], v1beta1.ContainerAllocateResponse],
         times: CallTimes,
     ) -> None:
-        """`is_synced` says whether `view` has seen a whole list; `answered` is told of each pod answered.
+        """`is_synced` says whether `view` has seen a whole list; `answered` is told of each pod answered,
+        `refused` of each call that was not.
 
         `hand_over` makes kubelet's response of what was found; it raises `AllocateError` if it cannot.
         """
@@ -77,6 +79,7 @@ class Allocator:
         self._reader = reader
         self._kubelet = kubelet
         self._on_answer = answered
+        self._on_refusal = refused
         self._hand_over = hand_over
         self._times = times
         self._turn = asyncio.Lock()
@@ -155,6 +158,7 @@ class Allocator:
             if error.uid:
                 self._refused.add(error.uid)
             log.warning("refused call=%s reason=%r", verb, str(error)[:900])
+            self._on_refusal()
             raise
 
     async def _find(self, call: Call) -> Match:

@@ -137,6 +137,7 @@ class Plugin:
             reader=reader,
             kubelet=self._kubelet,
             answered=self._answered,
+            refused=self.reconciler.called,
             hand_over=self._hand_over,
             times=self._times,
         )
@@ -231,6 +232,10 @@ class Plugin:
             self.publisher.wake()
             healthy = sum(card.healthy for card in cards)
             log.info("cards found=%d healthy=%d resource=%s", len(cards), healthy, self._mode.resource)
+            if not cards:
+                log.warning(
+                    "no card is shared reason='none was found, or all are excluded or within --reserve'"
+                )
 
     async def _serve_kubelet(self) -> None:
         """Independent of the API server: containers restart by kubelet's record while it is away."""
@@ -271,7 +276,7 @@ class Plugin:
 
     def _answered(self, pod: NodePod) -> None:
         self._marker.mark(pod)
-        self.reconciler.answered()
+        self.reconciler.called()
 
     def _pods_changed(self) -> None:
         self.publisher.wake()

@@ -125,7 +125,7 @@ def _in_position(
 
 
 class Reconciler:
-    """Compares and corrects, a few seconds after every answer and once a minute."""
+    """Compares and corrects: a few seconds after the start and after every call, and once a minute."""
 
     def __init__(
         self,
@@ -158,12 +158,13 @@ class Reconciler:
         self._events = events
         self._soon = soon
         self._every = every
-        self._answered = asyncio.Event()
+        self._called = asyncio.Event()
+        self._called.set()
         self._corrected: Counter[str] = Counter()
 
-    def answered(self) -> None:
-        """A container was answered: look soon."""
-        self._answered.set()
+    def called(self) -> None:
+        """A container was answered, or refused, perhaps for an annotation that is wrong: look soon."""
+        self._called.set()
 
     def forget(self, uid: str) -> None:
         """A pod is gone from the node."""
@@ -174,9 +175,9 @@ class Reconciler:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
-                    await self._answered.wait()
+                    await self._called.wait()
             await asyncio.sleep(self._soon)
-            self._answered.clear()
+            self._called.clear()
             try:
                 await self.look()
             except (KubeletSilent, ApiError) as error:

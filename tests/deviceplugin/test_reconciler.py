@@ -233,7 +233,7 @@ async def test_it_looks_by_itself_after_an_answer(one_node: Cluster) -> None:
         plugin.reconciler._soon = 0.01
         await start(one_node, plugin)
         await edit(one_node, plugin, other_card(one_node))
-        plugin.reconciler.answered()
+        plugin.reconciler.called()
         await until(
             lambda: one_node.annotation("p", NAMES.index) == "1", what=lambda: allocation(one_node, "p")
         )

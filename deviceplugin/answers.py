@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deviceplugin.errors import OverfullError, PodError
 from deviceplugin.holdings import units_on
 from deviceplugin.slots import card_of_slot
-from gpushare.allocation import CardRef, decode_allocation
+from gpushare.allocation import CardRef, decode_allocation, one_or_each
 from gpushare.bookings import Booking
 from gpushare.cards import Card
 from gpushare.demand import demand_of
@@ -59,9 +59,9 @@ def answer_for(pod: Pod, *, container: str, cards: Sequence[Card], names: Names)
         envs={
             VISIBLE_DEVICES: ",".join(card.uuid for card in own),
             names.index: ",".join(str(card.index) for card in own),
-            names.pod_memory: _one_or_each([share.memory for share in demand.cards[: needs.slots]]),
+            names.pod_memory: one_or_each([share.memory for share in demand.cards[: needs.slots]]),
             names.container_memory: str(needs.per_card),
-            names.card_memory: _one_or_each([card.memory for card in own]),
+            names.card_memory: one_or_each([card.memory for card in own]),
         },
         cards=own,
         pod_cards=pod_cards,
@@ -119,7 +119,3 @@ def _find(ref: CardRef, *, cards: Sequence[Card], pod: Pod, container: str) -> C
 def refusal(pod: Pod, *, container: str, problem: str, remedy: str) -> PodError:
     """Why a container of a pod that was found gets nothing, and what to do about it."""
     return PodError(f"pod {pod.key}, container {container}: {problem}; {remedy}", uid=pod.metadata.uid)
-
-
-def _one_or_each(values: Sequence[int]) -> str:
-    return ",".join(str(value) for value in (values[:1] if len(set(values)) == 1 else values))

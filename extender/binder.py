@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from extender.state import ClusterState
-from extender.verification import NodeVerifier, pod_path, read_pod
+from extender.verification import NodeVerifier, pod_path, read_pod, request_until
 from extender.wire import BindingArgs
 from gpushare.allocation import allocation_annotations
 from gpushare.bookings import Booking, PodRef, Standing
@@ -23,7 +23,7 @@ from gpushare.errors import GpuShareError
 from gpushare.objects import Pod
 from gpushare.placement import Policy, policy_of
 from kubeapi.backoff import Backoff
-from kubeapi.client import KubeApi, Response
+from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class Binder:
             wait = backoff.next()
             try:
                 self._check_term(term)
-                (await self._request("POST", path, until=until, body=binding)).checked()
+                (await request_until(self._api, "POST", path, until=until, body=binding)).checked()
             except BindError as lost:
                 problem: GpuShareError = lost
                 final = True
@@ -268,12 +268,6 @@ class Binder:
 
     async def _read(self, args: BindingArgs, *, until: float) -> Pod | None:
         return await read_pod(self._api, _ref(args), until=until)
-
-    async def _request(self, method: str, path: str, *, until: float, body: object = None) -> Response:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise ApiUnreachable(f"API server {self._api.host} did not answer in time")
-        return await self._api.request(method, path, body=body, timeout=left)
 
 
 _TRIED_AGAIN = frozenset({429, 500, 502, 503, 504})

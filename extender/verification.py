@@ -19,7 +19,7 @@ from gpushare.bookings import PodRef
 from gpushare.ledger import Ledger
 from gpushare.objects import UNDECODABLE, Pod
 from kubeapi.backoff import Backoff
-from kubeapi.client import KubeApi
+from kubeapi.client import KubeApi, Response
 from kubeapi.errors import ApiError, ApiUnreachable
 from kubeapi.listing import Lister
 
@@ -40,16 +40,23 @@ def pod_path(pod: PodRef) -> str:
     return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
 
 
+async def request_until(
+    api: KubeApi, method: str, path: str, *, until: float, body: object = None
+) -> Response:
+    """Send a request to be answered by `until`, a moment of `time.monotonic`; raises `ApiUnreachable`."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise ApiUnreachable(f"API server {api.host} did not answer in time")
+    return await api.request(method, path, body=body, timeout=left)
+
+
 async def read_pod(api: KubeApi, pod: PodRef, *, until: float) -> Pod | None:
     """The pod by this name as the API server has it now, `None` where there is none.
 
     `until` is a moment of `time.monotonic`. Raises `ApiError`. Whether the UID is the right one is for the
     caller to see.
     """
-    left = until - time.monotonic()
-    if left <= 0:
-        raise ApiUnreachable(f"API server {api.host} did not answer in time")
-    answer = await api.request("GET", pod_path(pod), timeout=left)
+    answer = await request_until(api, "GET", pod_path(pod), until=until)
     if answer.status == 404:
         return None
     try:

@@ -77,8 +77,8 @@ def allocation_annotations(
     )
     return {
         names.index: allocation.indices,
-        names.pod_memory: _one_or_each([share.memory for share in demand.cards]),
-        names.card_memory: _one_or_each([card.memory for card in cards]),
+        names.pod_memory: one_or_each([share.memory for share in demand.cards]),
+        names.card_memory: one_or_each([card.memory for card in cards]),
         names.assume_time: str(now_ns),
         names.assigned: "false",
         names.allocation: msgspec.json.encode(written).decode(),
@@ -124,5 +124,6 @@ def _decode(text: str, *, names: Names) -> _Written:
         raise AllocationError(f"has an unreadable card allocation: {names.allocation}: {error}") from error
 
 
-def _one_or_each(values: Sequence[int]) -> str:
+def one_or_each(values: Sequence[int]) -> str:
+    """The classic spelling of a number per card: one where all agree, else all, with commas."""
     return ",".join(str(value) for value in (values[:1] if len(set(values)) == 1 else values))

@@ -224,3 +224,8 @@ class Cluster:
     async def delete(self, name: str, *, grace: int = 0) -> None:
         """Delete a pod; with `grace` it stays, marked, until its kubelet lets go."""
         await self.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": grace})
+
+
+async def known(scheduler: Scheduler, *nodes: str) -> None:
+    """Wait until the extender has seen these nodes."""
+    await until(lambda: set(nodes) <= set(scheduler.extender.ledger.known_nodes()), what=f"{nodes} seen")

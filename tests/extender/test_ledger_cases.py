@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.apiserver import Rule
 from tests.build import NAMES, card, container
-from tests.extender.cluster import PODS, Cluster, Scheduler
+from tests.extender.cluster import PODS, Cluster, Scheduler, known
 from tests.waiting import until
 
 
@@ -21,10 +21,6 @@ async def bind_all(cluster: Cluster, scheduler: Scheduler, sizes: list[int]) -> 
         assert await scheduler.bind(pod, node="n1") == ""
         cards.append(await cluster.card_of(f"p{number}"))
     return cards
-
-
-async def known(scheduler: Scheduler, *nodes: str) -> None:
-    await until(lambda: set(nodes) <= set(scheduler.extender.ledger.known_nodes()), what=f"{nodes} seen")
 
 
 async def test_L1_fragmented_cards_refuse_what_only_their_sum_could_hold(

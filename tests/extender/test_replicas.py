@@ -8,12 +8,8 @@ import pytest
 
 from extender.verification import QUIET
 from sandbox.apiserver import Rule
-from tests.extender.cluster import Cluster, Scheduler
+from tests.extender.cluster import Cluster, Scheduler, known
 from tests.waiting import until
-
-
-async def known(scheduler: Scheduler, *nodes: str) -> None:
-    await until(lambda: set(nodes) <= set(scheduler.extender.ledger.known_nodes()), what=f"{nodes} seen")
 
 
 async def test_V7_what_the_other_replica_bound_counts_though_the_watch_has_not_shown_it(

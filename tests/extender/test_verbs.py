@@ -10,14 +10,9 @@ import pytest
 
 from gpushare.placement import Policy
 from tests.build import NAMES, container
-from tests.extender.cluster import PREFIX, Cluster, Scheduler
-from tests.waiting import until
+from tests.extender.cluster import PREFIX, Cluster, Scheduler, known
 
 WIRE = Path(__file__).parent.parent / "wire"
-
-
-async def known(scheduler: Scheduler, *nodes: str) -> None:
-    await until(lambda: set(nodes) <= set(scheduler.extender.ledger.known_nodes()), what=f"{nodes} seen")
 
 
 def asking(memory: object, *, slots: object = None, **annotations: str) -> dict[str, Any]:

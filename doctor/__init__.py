@@ -1,0 +1,1 @@
+"""What is wrong with gpushare in a cluster, and what to do about it."""

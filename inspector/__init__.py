@@ -1,0 +1,1 @@
+"""Which pod sits on which card: the table that people look at."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from kubernetes.aio import client, config
 
 from gpushare.objects import UNDECODABLE
 from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
+from kubeapi.userconfig import current_context, files_of
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds for one exchange, connecting included."""
@@ -72,25 +74,54 @@ class KubeApi:
         self._client.user_agent = user_agent
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None, *, user_agent: str) -> KubeApi:
+    async def connect(
+        cls, kubeconfig: Path | None, *, user_agent: str, context: str | None = None
+    ) -> KubeApi:
         """Find the cluster: from a kubeconfig, or from inside a pod when that is `None`.
 
         Nothing is sent yet. Raises `ApiError` naming the file, or the missing service account.
         """
-        configuration = client.Configuration()
-        configuration.connection_pool_maxsize = 100
+        if kubeconfig is not None:
+            return await cls._from_files([kubeconfig], user_agent=user_agent, context=context)
+        configuration = _configuration()
         try:
-            if kubeconfig is None:
-                config.load_incluster_config(client_configuration=configuration)
-            else:
-                await config.load_kube_config(
-                    config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
-                )
-            return cls(configuration, user_agent=user_agent)  # reads the certificates
+            config.load_incluster_config(client_configuration=configuration)
+            return cls(configuration, user_agent=user_agent)
         except Exception as error:  # the official loaders raise whatever a broken file leads them to
-            source = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster configuration"
-            hint = "" if kubeconfig else " (outside a cluster, give --kubeconfig FILE)"
-            raise ApiError(f"{source} is not usable: {_why(error, kubeconfig)}{hint}") from error
+            raise ApiError(
+                f"in-cluster configuration is not usable: {str(error) or repr(error)} "
+                f"(outside a cluster, give --kubeconfig FILE)"
+            ) from error
+
+    @classmethod
+    async def connect_as_user(
+        cls, *, user_agent: str, kubeconfig: Path | None = None, context: str | None = None
+    ) -> KubeApi:
+        """Find the cluster as kubectl does for whoever typed the command (`kubeapi.userconfig`), a pod's own
+        service account last. Raises as `connect`."""
+        files = files_of(kubeconfig, environ=os.environ, home=Path.home())
+        if not files and context is None:
+            return await cls.connect(None, user_agent=user_agent)
+        if not files:
+            raise ApiError(f"there is no kubeconfig with a context {context!r}: give --kubeconfig FILE")
+        if context is None and len(files) > 1:
+            context = current_context(files)
+        return await cls._from_files(files, user_agent=user_agent, context=context)
+
+    @classmethod
+    async def _from_files(cls, files: Sequence[Path], *, user_agent: str, context: str | None) -> KubeApi:
+        configuration = _configuration()
+        try:
+            await config.load_kube_config(
+                config_file=os.pathsep.join(map(str, files)),
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+            return cls(configuration, user_agent=user_agent)  # reads the certificates
+        except Exception as error:  # as above
+            source = ", ".join(map(str, files))
+            raise ApiError(f"kubeconfig {source} is not usable: {_why(error, files)}") from error
 
     @property
     def host(self) -> str:
@@ -201,8 +232,14 @@ class KubeApi:
         return ApiUnreachable(f"API server {self.host} is out of reach ({what}): {why}")
 
 
-def _why(error: Exception, kubeconfig: Path | None) -> str:
-    if kubeconfig is not None and not kubeconfig.exists():
+def _configuration() -> Any:
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = 100
+    return configuration
+
+
+def _why(error: Exception, files: Sequence[Path]) -> str:
+    if not all(file.exists() for file in files):
         return "no such file"  # the loader complains of what it misses in it
     return str(error) or repr(error)
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from extender.events import CLOSING
 from extender.metrics import (
     CARD_BOOKED,
+    CARD_FREE,
     CARD_HEALTHY,
     CARD_MEMORY,
     CARD_OVERCOMMIT,
@@ -36,12 +37,17 @@ async def allocation_lines(ledger: Ledger) -> AsyncGenerator[str]:
     def booked(_: NodeView, card: CardView) -> int:
         return card.booked.memory * booked_unit
 
+    def free(view: NodeView, card: CardView) -> int:
+        given = view.problem is None and card.free.slots > 0  # `free` knows of health and reserve itself
+        return card.free.memory * UNITS[view.unit] if given else 0
+
     def over(view: NodeView, card: CardView) -> int:
         return max(0, booked(view, card) - size(view, card))
 
     families: tuple[tuple[Metric, Series], ...] = (
         (CARD_MEMORY, _per_card(CARD_MEMORY, size)),
         (CARD_BOOKED, _per_card(CARD_BOOKED, booked)),
+        (CARD_FREE, _per_card(CARD_FREE, free)),
         (CARD_PODS, _per_card(CARD_PODS, lambda _, card: len(card.holdings))),
         (CARD_HEALTHY, _per_card(CARD_HEALTHY, lambda _, card: int(card.card.healthy))),
         (CARD_OVERCOMMIT, _per_card(CARD_OVERCOMMIT, over)),

@@ -1,7 +1,7 @@
 """What `/metrics` answers, in Prometheus' text format.
 
 The few series of the replica itself come from the client library. Those of the cards are written by
-`extender.cardseries`: 5,000 nodes of 8 cards make 200,000 lines, for which the library would hold up the
+`extender.cardseries`: 5,000 nodes of 8 cards make 240,000 lines, for which the library would hold up the
 event loop for more than a second. They are streamed in slices, between which verbs are served.
 """
 

@@ -40,6 +40,13 @@ CARD_BOOKED = Metric(
     labels=_CARD,
     help="Memory of a card that pods hold, binds in flight included.",
 )
+CARD_FREE = Metric(
+    name="gpushare_card_free_bytes",
+    kind="gauge",
+    labels=_CARD,
+    help="Memory of a card that a new pod may get: less what is booked and reserved, and 0 where the card "
+    "is unhealthy or has no slot left, or its node is closed.",
+)
 CARD_PODS = Metric(
     name="gpushare_card_pods", kind="gauge", labels=_CARD, help="Pods that hold some of a card."
 )
@@ -142,7 +149,10 @@ CORRECTIONS = Metric(
     help="Pods that the ledger had wrong and an audit corrected. Anything but 0 is a fault of gpushare.",
 )
 
-ALLOCATION = (CARD_MEMORY, CARD_BOOKED, CARD_PODS, CARD_HEALTHY, CARD_OVERCOMMIT, NODE_CLOSED, NODE_MISSING)
+ALLOCATION = (
+    *(CARD_MEMORY, CARD_BOOKED, CARD_FREE, CARD_PODS, CARD_HEALTHY, CARD_OVERCOMMIT),
+    *(NODE_CLOSED, NODE_MISSING),
+)
 CATALOGUE = (
     *ALLOCATION,
     *(BUILD, READY, ACTIVE, WAITING, FRAGMENTED, UNSETTLED),

@@ -79,6 +79,23 @@ async def test_cards_in_bytes_as_they_are_booked(cluster: Cluster, scheduler: Sc
     assert found.cards("overcommit_bytes") == {one: 0, two: 0}
 
 
+async def test_L12_what_is_free_is_what_a_new_pod_may_get() -> None:
+    ledger = Ledger(names=NAMES, unit="MiB", reserve=1024)
+    ledger.set_node(build.node("n1", cards=[8192, build.card(1, memory=16384, healthy=False), 4096], slots=2))
+    ledger.set_pod(build.pod("a", memory=3000, on="n1", cards=[0]))
+    for name in ("b", "c"):
+        ledger.set_pod(build.pod(name, memory=100, on="n1", cards=[2]))
+    free = list(Scraped(await text_of(ledger)).cards("free_bytes").values())
+    assert free == [(8192 - 1024 - 3000) * MIB, 0, 0], "by its bookings; unhealthy; without a slot"
+
+
+async def test_L9_a_closed_node_has_nothing_free() -> None:
+    ledger = Ledger(names=NAMES, unit="MiB")
+    ledger.set_node(build.node("n1", cards=[8192]))
+    ledger.set_pod(build.pod("bad", memory=3000, on="n1", annotations={NAMES.index: "abc"}))
+    assert list(Scraped(await text_of(ledger)).cards("free_bytes").values()) == [0]
+
+
 async def test_series_go_with_their_pod_card_and_node(cluster: Cluster, scheduler: Scheduler) -> None:
     await cluster.node("n1", cards=[8192, 8192])
     await cluster.node("n2", cards=[8192])

@@ -58,7 +58,16 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "card_failed_probes": ("Looks at a card that it did not answer well.", _CARD),
     "card_health_changes": ("Times that a card turned healthy or unhealthy.", (*_CARD, "to")),
 }
+_CALL_SECONDS = "call_seconds"
 _CALLS = "Kubelet's calls by kind (allocate, prefer) and outcome (answered, or the error refused with)."
+_CALL_LABELS = ("node", "call", "outcome")
+
+CATALOGUE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    **{PREFIX + name: ("gauge", labels) for name, (_, labels) in _GAUGES.items()},
+    **{f"{PREFIX}{name}_total": ("counter", labels) for name, (_, labels) in _COUNTERS.items()},
+    PREFIX + _CALL_SECONDS: ("histogram", _CALL_LABELS),
+}
+"""Every metric of the plugin as dashboards name it: its kind and its labels."""
 
 
 class CallTimes:
@@ -68,9 +77,9 @@ class CallTimes:
         self.registry = CollectorRegistry()
         self._node = node
         self._seconds = Histogram(
-            f"{PREFIX}call_seconds",
+            PREFIX + _CALL_SECONDS,
             _CALLS,
-            ("node", "call", "outcome"),
+            _CALL_LABELS,
             buckets=_BUCKETS,
             registry=self.registry,
         )

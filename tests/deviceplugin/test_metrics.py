@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deviceplugin.counts import CardCounts
 from deviceplugin.matching import Listed
-from deviceplugin.metrics import CallTimes, Snapshot, render
+from deviceplugin.metrics import CATALOGUE, CallTimes, Snapshot, render
 from deviceplugin.plugin import Plugin
 from gpushare.bookings import Booking, claim_of
 from gpushare.cards import NodeCards
@@ -99,6 +99,34 @@ def test_what_the_driver_tells() -> None:
     assert samples["gpushare_plugin_card_failed_probes_total", ("1", "GPU-1")] == 3
     assert samples["gpushare_plugin_card_health_changes_total", ("1", "unhealthy", "GPU-1")] == 1
     assert not any("GPU-gone" in labels for _, labels in samples)
+
+
+def test_everything_exported_is_in_the_catalogue_and_the_other_way_round() -> None:
+    counts = CardCounts()
+    counts.used["GPU-0"] = 1
+    counts.xids["GPU-0", 79] += 1
+    calls = CallTimes(node=NODE)
+    calls.observe("allocate", started=0)
+    page = render(
+        Snapshot(
+            node=NODE,
+            cards=TWO,
+            listed=[Listed(namespace="default", name="p", held={"a": frozenset({"GPU-0::1"})})],
+            counts=counts,
+            health_changes={("GPU-1", "unhealthy"): 1},
+            problems={"cards": None},
+            rivals={"nvidia.com/gpu": 2},
+        ),
+        calls=calls,
+    )
+    exported = {}
+    for family in text_string_to_metric_families(page.decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        exported[name] = (
+            family.type,
+            {tuple(sorted(sample.labels.keys() - {"le"})) for sample in family.samples},
+        )
+    assert exported == {name: (kind, {tuple(sorted(labels))}) for name, (kind, labels) in CATALOGUE.items()}
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -74,6 +74,7 @@ class CallTimes:
     """How long kubelet's calls took, and how they ended."""
 
     def __init__(self, *, node: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a `_created` series for each is no use
         self.registry = CollectorRegistry()
         self._node = node
         self._seconds = Histogram(

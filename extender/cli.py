@@ -6,6 +6,7 @@ import sys
 
 import uvloop
 
+from extender import schedulerconfigcommand
 from extender.server import serve
 from extender.settings import ExtenderSettings
 from gpushare.errors import GpuShareError
@@ -16,7 +17,13 @@ PROGRAM = "gpushare-extender"
 
 
 def main() -> None:
-    """Read the settings and serve; exit code 2 for settings, 1 with a message when it cannot start."""
+    """Read the settings and serve; exit code 2 for settings, 1 with a message when it cannot start.
+
+    With `scheduler-config` as the first argument print what kube-scheduler has to be told, and end.
+    """
+    if sys.argv[1:2] == [schedulerconfigcommand.COMMAND]:
+        schedulerconfigcommand.run(sys.argv[2:])
+        return
     settings = load(ExtenderSettings, program=PROGRAM)
     logs.configure(settings.log_level)
     try:

@@ -21,6 +21,8 @@ class ExtenderSettings(Settings):
 
     Every flag is also an environment variable (GPUSHARE_LISTEN) and a key of the --config file (listen), of
     which log-level and policy are followed while the program runs.
+
+    `gpushare-extender scheduler-config` prints what kube-scheduler has to be told.
     """
 
     listen: str = "127.0.0.1:39999"

@@ -56,7 +56,7 @@ class Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                preexec_fn=dies_with(os.getpid()),
             )
 
     def ids(self) -> dict[str, int]:
@@ -91,7 +91,7 @@ class Processes:
         return "\n".join(texts)
 
 
-def _dies_with(parent: int) -> Callable[[], None] | None:
+def dies_with(parent: int) -> Callable[[], None] | None:
     """What a child does before it becomes its program: ask the kernel to be killed with its parent."""
     if sys.platform != "linux":
         return None

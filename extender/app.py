@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -18,13 +19,14 @@ from starlette.requests import ClientDisconnect
 from extender import admission
 from extender.core import Extender, NotReadyError
 from extender.exposition import CONTENT_TYPE, Exposition
-from extender.inspect import Inspection, inspect
+from extender.inspect import inspection_chunks
 from extender.metrics import answer
 from extender.preempt import choose_nodes
 from extender.verbs import filter_nodes, prioritize_nodes
 from extender.wire import BindingResult, FilterResult, decode_args, decode_binding, decode_preemption
 from gpushare import __version__
 from gpushare.errors import GpuShareError, NoRoomError
+from gpushare.inspection import Inspection, nodes_asked_for
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ Routes = Callable[[Extender], APIRouter]
 def create_app(extender: Extender, *routes: Routes) -> FastAPI:
     """An application with the given routes over one extender, all of them if none is given; and probes."""
     app = FastAPI(title="gpushare scheduler extender", version=__version__, docs_url=None, redoc_url=None)
+    app.state.ending = asyncio.Event()  # set when its server stops: streams end then
     for each in (probe_routes, *(routes or ALL_ROUTES)):
         app.include_router(each(extender))
 
@@ -183,16 +186,24 @@ def view_routes(extender: Extender) -> APIRouter:
         """Prometheus' text format: `extender.metrics.CATALOGUE` lists what there is."""
         return StreamingResponse(exposition.chunks(), media_type=CONTENT_TYPE)
 
-    @routes.get(f"{PREFIX}/inspect")
-    async def inspect_all() -> Inspection:
-        """Every node that shares cards, its cards, and the pods on them."""
-        return inspect(extender.ledger) or Inspection(nodes=[])
+    def inspection(only: str | None) -> Response:
+        if problem := extender.unsynced:  # what is not known yet would look like an empty cluster
+            return JSONResponse({"error": problem}, status_code=503)
+        nodes = nodes_asked_for(extender.ledger, only=only)
+        if nodes is None:
+            return JSONResponse({"error": f"node {only!r} is not known"}, status_code=404)
+        chunks = inspection_chunks(extender, nodes=nodes, by_name=only is not None)
+        return StreamingResponse(chunks, media_type=_JSON)
 
-    @routes.get(f"{PREFIX}/inspect/{{node}}", response_model=Inspection)
-    async def inspect_node(node: str) -> Inspection | Response:
-        """One node."""
-        found = inspect(extender.ledger, only=node)
-        return found or JSONResponse({"error": f"node {node!r} is not known"}, status_code=404)
+    @routes.get(f"{PREFIX}/inspect", response_model=Inspection, responses=_INSPECT_ERRORS)
+    async def inspect_all() -> Response:
+        """Every node that shares cards, its cards, the pods on them, and the pods that wait."""
+        return inspection(None)
+
+    @routes.get(f"{PREFIX}/inspect/{{node}}", response_model=Inspection, responses=_INSPECT_ERRORS)
+    async def inspect_node(node: str) -> Response:
+        """One node, whether it shares cards or not; the waiting pods with what this node says to them."""
+        return inspection(node)
 
     @routes.get("/version")
     async def version() -> dict[str, str]:
@@ -205,6 +216,11 @@ def view_routes(extender: Extender) -> APIRouter:
 ALL_ROUTES: tuple[Routes, ...] = (verb_routes, admission_routes, view_routes)
 
 _JSON = "application/json"
+
+_INSPECT_ERRORS: dict[int | str, dict[str, Any]] = {
+    404: {"description": "No such node: `error` says so."},
+    503: {"description": "The watches have not synced yet: `error` says which."},
+}
 
 
 def _json(value: object, *, outcome: str) -> Response:

@@ -123,14 +123,15 @@ class Extender:
     @property
     def problem(self) -> str | None:
         """Why no verb is answered, `None` when they are."""
-        return self._not_leading or self._not_synced
+        return self._not_leading or self.unsynced
 
     @property
     def _not_leading(self) -> str | None:
         return self._elector.problem if self._elector else None
 
     @property
-    def _not_synced(self) -> str | None:
+    def unsynced(self) -> str | None:
+        """Which watch has not synced yet, `None` once both have."""
         for reflector in (self._nodes, self._pods):
             if not reflector.synced.is_set():
                 return f"{reflector.path} not synced: {reflector.problem}"
@@ -140,7 +141,7 @@ class Extender:
         """Raise `NotReadyError` unless the verbs may be answered."""
         if problem := self._not_leading:
             raise NotReadyError(problem)
-        if problem := self._not_synced:
+        if problem := self.unsynced:
             raise NotReadyError(f"GPU scheduler extender is not ready: {problem}")
 
     async def synced(self) -> None:

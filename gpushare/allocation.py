@@ -15,7 +15,7 @@ import msgspec
 
 from gpushare.cards import Card
 from gpushare.demand import Demand
-from gpushare.errors import AllocationError, quoted
+from gpushare.errors import AllocationError, NoAllocationError, quoted
 from gpushare.names import Names
 from gpushare.objects import UNDECODABLE
 
@@ -90,13 +90,13 @@ def decode_allocation(
 ) -> Allocation:
     """Read back which cards of `node` a bound pod with this demand holds.
 
-    Raises `AllocationError` where nothing is written, where it cannot be read, where it was made for
-    another node, or where it does not give the pod as many different cards as it needs.
+    Raises `NoAllocationError` where nothing is written, and `AllocationError` where it cannot be read,
+    where it was made for another node, or where it does not give the pod as many different cards as it needs.
     """
     indices = annotations.get(names.index)
     text = annotations.get(names.allocation)
     if indices is None and text is None:
-        raise AllocationError("has no card allocation")
+        raise NoAllocationError("has no card allocation")
     if indices is None or not _INDICES.fullmatch(indices):
         raise AllocationError(f"has an unreadable card allocation: {names.index} is {quoted(indices)}")
     cards = tuple(CardRef(int(index)) for index in indices.split(","))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from gpushare.allocation import Allocation, decode_allocation
 from gpushare.demand import Demand, demand_of
-from gpushare.errors import AllocationError, DemandError
+from gpushare.errors import AllocationError, DemandError, NoAllocationError
 from gpushare.names import Names
 from gpushare.objects import Pod
 
@@ -61,6 +62,18 @@ class Booking:
     standing: Standing = Standing.SEEN
     sequence: int = 0
     """When it became known other than by the watch, on the ledger's own counter; see `Ledger.mark`."""
+    assumed: int | None = None
+    """When the cards were chosen, whole seconds since the epoch; `None` where that is not written."""
+    assigned: bool = False
+    """Whether kubelet has been told, as the device plugin writes it."""
+
+
+class Unread(StrEnum):
+    """Why nobody can tell a pod's cards."""
+
+    NO_ALLOCATION = "no_allocation"
+    UNREADABLE_ALLOCATION = "unreadable_allocation"
+    """Or what the pod asks for is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +83,7 @@ class Unreadable:
     pod: PodRef
     node: str
     problem: str
+    state: Unread = Unread.UNREADABLE_ALLOCATION
     sequence: int = 0
     """As in `Booking`."""
 
@@ -87,6 +101,26 @@ def claim_of(pod: Pod, names: Names) -> Claim | None:
         if demand is None or not demand.cards:
             return None
         allocation = decode_allocation(pod.annotations, node=pod.node_name, demand=demand, names=names)
+    except NoAllocationError as error:
+        return Unreadable(pod=ref, node=pod.node_name, problem=str(error), state=Unread.NO_ALLOCATION)
     except (DemandError, AllocationError) as error:
         return Unreadable(pod=ref, node=pod.node_name, problem=str(error))
-    return Booking(pod=ref, node=pod.node_name, demand=demand, allocation=allocation)
+    return Booking(
+        pod=ref,
+        node=pod.node_name,
+        demand=demand,
+        allocation=allocation,
+        assumed=_assumed(pod.annotations, names),
+        assigned=pod.annotations.get(names.assigned) == "true",
+    )
+
+
+def _assumed(annotations: Mapping[str, str], names: Names) -> int | None:
+    """The assume time in seconds; nothing rests on it, so what cannot be read counts as not written."""
+    text = annotations.get(names.assume_time, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NANOSECONDS):
+        return None
+    return int(text) // 10**9
+
+
+_LONGEST_NANOSECONDS = 20  # digits: the year 5138 at most, which every calendar knows

@@ -7,6 +7,7 @@
     ├── PolicyError         a pod that asks for a placement policy nobody knows
     ├── CardsError          a node annotation (or cards file) that does not describe cards
     ├── AllocationError     a bound pod whose allocation is missing, unreadable or foreign
+    │   └── NoAllocationError   … is missing
     └── NoRoomError         a node that cannot take a pod now
 
 The sentences are complete: the HTTP and gRPC sides only pass them on.
@@ -60,6 +61,10 @@ class CardsError(GpuShareError):
 
 class AllocationError(GpuShareError):
     """A bound pod's allocation is missing, unreadable, or made for another node."""
+
+
+class NoAllocationError(AllocationError):
+    """A bound pod has no allocation at all: it bypassed the scheduler, or somebody removed it."""
 
 
 class NoRoomError(GpuShareError):

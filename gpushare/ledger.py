@@ -37,6 +37,7 @@ class _NodeRecord:
     """Whether the API server has shown this node (pods can be seen before their node)."""
     cards: NodeCards | None = None
     problem: Refusal | None = None
+    address: str = ""
     claims: dict[str, Claim] = field(default_factory=dict)
 
 
@@ -63,8 +64,9 @@ class Ledger:
         """Take over a node's cards as they are now."""
         cards, problem = self._judge_node(node)
         record = self._nodes.setdefault(node.name, _NodeRecord())
-        if (record.known, record.cards, record.problem) != (True, cards, problem):
-            record.known, record.cards, record.problem = True, cards, problem
+        said = True, cards, problem, node.internal_ip
+        if (record.known, record.cards, record.problem, record.address) != said:
+            record.known, record.cards, record.problem, record.address = said
             self._largest = None
             self._touch(node.name)
 
@@ -73,7 +75,7 @@ class Ledger:
         record = self._nodes.get(name)
         if record is None:
             return
-        record.known, record.cards, record.problem = False, None, None
+        record.known, record.cards, record.problem, record.address = False, None, None, ""
         self._largest = None
         self._touch(name)
         self._drop_if_empty(name)
@@ -313,15 +315,18 @@ class Ledger:
         cards = record.cards.cards if record.cards else ()
         holdings: dict[int, list[Holding]] = {card.index: [] for card in cards}
         missing: list[Holding] = []
+        unreadable: list[Unreadable] = []
         closed_by: list[tuple[str, str]] = []
         for claim in sorted(record.claims.values(), key=_by_pod):
             if isinstance(claim, Unreadable):
+                unreadable.append(claim)
                 closed_by.append((str(claim.pod), claim.problem))
                 continue
-            for ref, share in zip(claim.allocation.cards, claim.demand.cards, strict=True):
+            pairs = zip(claim.allocation.cards, claim.demand.cards, strict=True)
+            for position, (ref, share) in enumerate(pairs):
                 card = _find(ref, cards)
                 on_card = missing if card is None else holdings[card.index]
-                on_card.append(Holding(booking=claim, share=share))
+                on_card.append(Holding(booking=claim, share=share, position=position))
                 if card is None and record.cards and not claim.allocation.vouched:
                     problem = f"has a card allocation for card {ref.index}, which the node lacks"
                     closed_by.append((str(claim.pod), problem))
@@ -341,6 +346,8 @@ class Ledger:
             ),
             missing=tuple(missing),
             problem=record.problem or _closing(closed_by),
+            address=record.address,
+            unreadable=tuple(unreadable),
         )
 
 

@@ -78,8 +78,14 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return self.status is not None and self.status.phase in TERMINAL_PHASES
 
 
+class NodeAddress(msgspec.Struct, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     capacity: dict[str, str | int | float] | None = None
+    addresses: tuple[NodeAddress, ...] | None = None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,3 +103,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def capacity(self) -> Mapping[str, str | int | float]:
         return (self.status.capacity if self.status else None) or {}
+
+    @property
+    def internal_ip(self) -> str:
+        """The address that other nodes reach it at, or an empty string."""
+        addresses = (self.status.addresses if self.status else None) or ()
+        return next((each.address for each in addresses if each.type == "InternalIP"), "")

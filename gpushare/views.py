@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gpushare.bookings import Booking
+from gpushare.bookings import Booking, Unreadable
 from gpushare.cards import Card
 from gpushare.demand import NOTHING, Demand, Share
 from gpushare.placement import CardRoom, Policy, choose_cards, in_order
@@ -22,6 +22,8 @@ class Holding:
 
     booking: Booking
     share: Share
+    position: int = 0
+    """Which of the booking's cards this is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,10 @@ class NodeView:
     """Units of the largest card, healthy or not, as if it were empty."""
     largest_slots: int
     """Slots of a healthy card, as if it were empty: all cards of a node have as many."""
+    address: str = ""
+    """The node's InternalIP."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Pods whose cards nobody can tell."""
 
     @classmethod
     def of(
@@ -82,6 +88,8 @@ class NodeView:
         cards: tuple[CardView, ...],
         missing: tuple[Holding, ...] = (),
         problem: Refusal | None = None,
+        address: str = "",
+        unreadable: tuple[Unreadable, ...] = (),
     ) -> NodeView:
         """Compute the view. A node with a problem has nothing to give, whatever its cards have left."""
         if not known:
@@ -99,6 +107,8 @@ class NodeView:
             largest_memory=max((view.usable.memory for view in healthy), default=0),
             whole_memory=max((view.usable.memory for view in cards), default=0),
             largest_slots=max((view.usable.slots for view in healthy), default=0),
+            address=address,
+            unreadable=unreadable,
         )
 
     @classmethod

@@ -16,7 +16,17 @@ from gpushare.allocation import allocation_annotations
 from gpushare.cards import Card, NodeCards, encode_cards
 from gpushare.demand import Demand, demand_of
 from gpushare.names import Names
-from gpushare.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, PodStatus, Resources
+from gpushare.objects import (
+    Container,
+    Node,
+    NodeAddress,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Resources,
+)
 
 NAMES = Names.of()
 
@@ -39,6 +49,7 @@ def node(
     slots: int = 32,
     unit: str = "MiB",
     classic: bool = False,
+    address: str = "",
 ) -> Node:
     """A node with cards of these sizes; a `classic` one publishes only its totals, as the old plugin does."""
     all_cards = tuple(
@@ -52,7 +63,12 @@ def node(
     annotations = {NAMES.cards: encode_cards(NodeCards(unit=unit, slots=slots, cards=all_cards))}
     return Node(
         metadata=ObjectMeta(name=name, annotations=None if classic else annotations),
-        status=NodeStatus(capacity=capacity if classic else capacity | {NAMES.slot: str(slots * len(cards))}),
+        status=NodeStatus(
+            capacity=capacity if classic else capacity | {NAMES.slot: str(slots * len(cards))},
+            addresses=(NodeAddress("Hostname", name), NodeAddress("InternalIP", address))
+            if address
+            else None,
+        ),
     )
 
 

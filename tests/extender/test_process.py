@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -153,8 +154,18 @@ async def test_reports(cluster: Cluster, scheduler: Scheduler) -> None:
         "usedGPU": 3000,
         "uid": pod["metadata"]["uid"],
         "standing": "seen",
+        "card": 1,
+        "assigned": False,
+        "containers": [{"name": "main", "usedGPU": 3000}],
     }
+    one = (await scheduler.http.get(f"{scheduler.url}{PREFIX}/inspect/n1")).json()
+    assert one == answer
+    since = datetime.fromisoformat(answer["nodes"][0]["devs"][1]["pods"][0].pop("since"))
+    assert abs((datetime.now(UTC) - since).total_seconds()) < 60
     assert answer == {
+        "resource": "aliyun.com/gpu-mem",
+        "unit": "MiB",
+        "waiting": [],
         "nodes": [
             {
                 "name": "n1",
@@ -162,7 +173,9 @@ async def test_reports(cluster: Cluster, scheduler: Scheduler) -> None:
                 "usedGPU": 3000,
                 "unit": "MiB",
                 "closed": None,
+                "address": "",
                 "missing": [],
+                "unreadable": [],
                 "devs": [
                     {
                         "id": 0,
@@ -194,10 +207,8 @@ async def test_reports(cluster: Cluster, scheduler: Scheduler) -> None:
                     },
                 ],
             }
-        ]
+        ],
     }
-    one = (await scheduler.http.get(f"{scheduler.url}{PREFIX}/inspect/n1")).json()
-    assert one == answer
     bare = (await scheduler.inspect("bare"))["closed"]
     assert bare == "node shares no GPU cards"
     unknown = await scheduler.http.get(f"{scheduler.url}{PREFIX}/inspect/ghost")

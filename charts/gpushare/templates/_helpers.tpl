@@ -92,3 +92,10 @@ fsGroup: 65532
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+
+{{/* Hook annotations of weight `.`. Kept when the Job fails, so that its log can be read; gone before the next try. */}}
+{{- define "gpushare.uninstallHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

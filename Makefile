@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak proto clean
+.PHONY: help demo test e2e check bench soak proto clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(VENV)/.ready  ## start a cluster in processes on this machine and watch 
 
 test: $(VENV)/.ready  ## run every test
 	$(BIN)/python -m pytest --numprocesses auto
+
+e2e: $(VENV)/.ready  ## test against a real Kubernetes, whose binaries KUBEBUILDER_ASSETS names the folder of
+	$(BIN)/python -m pytest tests/e2e
 
 check: $(VENV)/.ready  ## format, lint, types and layers
 	$(BIN)/ruff format --check .

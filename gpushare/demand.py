@@ -20,6 +20,9 @@ MOST_CARDS = 256
 """Cards of one node at most, far above any (16 GPUs × 7 MIG instances): the bound that keeps a typo, or a
 hostile pod, from making millions of shares."""
 
+MOST_SLOTS_OF_A_POD = 1024
+"""Over all containers: far above what the cards of any node offer."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
@@ -133,15 +136,12 @@ def demand_of(spec: PodSpec, names: Names) -> Demand | None:
 def _counted(slots: int, container: ContainerDemand) -> int:
     """Add up a pod's slots; a pod of thousands would cost everybody else the time to look at it."""
     total = slots + container.slots
-    if total > _MOST_SLOTS_OF_A_POD:
+    if total > MOST_SLOTS_OF_A_POD:
         raise DemandError(
             container.name,
-            f"is one too many: the pod's containers ask for more than {_MOST_SLOTS_OF_A_POD} slots",
+            f"is one too many: the pod's containers ask for more than {MOST_SLOTS_OF_A_POD} slots",
         )
     return total
-
-
-_MOST_SLOTS_OF_A_POD = 1024  # far above what the cards of any node offer
 
 
 @dataclass(frozen=True, slots=True)

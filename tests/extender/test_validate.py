@@ -113,8 +113,8 @@ CASES = (
     ),
     Case(
         id="V13-no-card-has-that-in-bytes-either",
-        limits={"gpu-mem": "1Ti"},
-        refusals=(f"{MEM}: '1Ti' counts MiB, more than any card has",),
+        limits={"gpu-mem": "2Ti"},
+        refusals=(f"{MEM}: '2Ti' counts MiB, more than any card has",),
     ),
     Case(
         id="V13-8E", limits={"gpu-mem": "8E"}, refusals=(f"{MEM}: '8E' counts MiB, more than any card has",)

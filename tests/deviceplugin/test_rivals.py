@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from deviceplugin.rivals import REASON, Rivals, rivals_of
+from deviceplugin.rivals import REASON, Rivals
 from gpushare.objects import Node, NodeStatus, ObjectMeta
+from gpushare.rivals import rivals_of
 from kubeapi.client import MERGE_PATCH
 from kubeapi.events import ObjectRef, Severity
 from tests.deviceplugin.cluster import Cluster, until

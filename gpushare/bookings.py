@@ -84,6 +84,8 @@ class Unreadable:
     node: str
     problem: str
     state: Unread = Unread.UNREADABLE_ALLOCATION
+    memory: int = 0
+    """Units it asks for, in total; 0 where that cannot be read either."""
     sequence: int = 0
     """As in `Booking`."""
 
@@ -98,13 +100,21 @@ def claim_of(pod: Pod, names: Names) -> Claim | None:
     ref = PodRef.of(pod)
     try:
         demand = demand_of(pod.spec, names)
-        if demand is None or not demand.cards:
-            return None
-        allocation = decode_allocation(pod.annotations, node=pod.node_name, demand=demand, names=names)
-    except NoAllocationError as error:
-        return Unreadable(pod=ref, node=pod.node_name, problem=str(error), state=Unread.NO_ALLOCATION)
-    except (DemandError, AllocationError) as error:
+    except DemandError as error:
         return Unreadable(pod=ref, node=pod.node_name, problem=str(error))
+    if demand is None or not demand.cards:
+        return None
+    try:
+        allocation = decode_allocation(pod.annotations, node=pod.node_name, demand=demand, names=names)
+    except AllocationError as error:
+        is_absent = isinstance(error, NoAllocationError)
+        return Unreadable(
+            pod=ref,
+            node=pod.node_name,
+            problem=str(error),
+            state=Unread.NO_ALLOCATION if is_absent else Unread.UNREADABLE_ALLOCATION,
+            memory=demand.memory,
+        )
     return Booking(
         pod=ref,
         node=pod.node_name,

@@ -94,6 +94,7 @@ class UnreadablePod(_Answer):
     name: str = Field(description="The pod's name.")
     namespace: str = Field(description="The pod's namespace.")
     uid: str = Field(description="The pod's UID.")
+    used_gpu: int = Field(description="Units it asks for, in total; 0 where that cannot be read.")
     problem: str = Field(description="What is wrong, as a predicate: `has no card allocation`.")
     state: str = Field(
         description="`no_allocation` (it bypassed the scheduler, or its annotations were removed) or "
@@ -297,6 +298,7 @@ def _unreadable(claim: Unreadable) -> UnreadablePod:
         name=claim.pod.name,
         namespace=claim.pod.namespace,
         uid=claim.pod.uid,
+        used_gpu=claim.memory,
         problem=claim.problem,
         state=claim.state.value,
     )

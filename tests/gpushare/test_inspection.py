@@ -98,15 +98,15 @@ def test_a_bind_in_flight_is_shown_without_a_time() -> None:
 def test_L10_pods_whose_cards_nobody_can_tell_are_listed_by_what_is_wrong() -> None:
     found = inspected(
         node(cards=[16384]),
-        pod("bypassed", memory=1, on="n1"),
+        pod("bypassed", memory=3, on="n1"),
         pod("edited", memory=1, on="n1", annotations={NAMES.index: "abc"}),
         pod("senseless", memory="1.5", on="n1"),
     )
     (shown,) = found.nodes
-    assert [(each.name, each.state) for each in shown.unreadable] == [
-        ("bypassed", "no_allocation"),
-        ("edited", "unreadable_allocation"),
-        ("senseless", "unreadable_allocation"),
+    assert [(each.name, each.used_gpu, each.state) for each in shown.unreadable] == [
+        ("bypassed", 3, "no_allocation"),
+        ("edited", 1, "unreadable_allocation"),
+        ("senseless", 0, "unreadable_allocation"),
     ]
     assert shown.unreadable[0].problem == "has no card allocation"
     assert shown.closed is not None

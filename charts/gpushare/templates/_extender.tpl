@@ -59,7 +59,9 @@
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 6
-  resources: {{- toYaml .Values.scheduler.resources | nindent 4 }}
+  {{- with .Values.scheduler.resources }}
+  resources: {{- toYaml . | nindent 4 }}
+  {{- end }}
   securityContext: {{- include "gpushare.containerSecurity" . | nindent 4 }}
   {{- if or $external $webhook }}
   volumeMounts:

@@ -79,6 +79,12 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
         f"--tls-cert-file={serving.cert}",
         f"--tls-private-key-file={serving.key}",
         f"--client-ca-file={keys.ca.cert}",
+        # For aggregated API servers, of which there are none; kube-scheduler waits for it all the same.
+        f"--requestheader-client-ca-file={keys.ca.cert}",
+        "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--service-account-key-file={keys.accounts.cert}",
         f"--service-account-signing-key-file={keys.accounts.key}",
         f"--service-account-issuer={ISSUER}",

@@ -96,7 +96,7 @@ class Installation:
         arguments = []
         for argument in written:
             flag, _, value = argument.partition("=")
-            assert flag.startswith("--"), f"{owner} {container}: {argument} is not --flag=value"
+            assert flag.startswith("-"), f"{owner} {container}: {argument} is not --flag=value"
             value = instead.get(flag, str(files.get(value, value)))
             arguments.append(f"{flag}={value}" if "=" in argument else flag)
         arguments += [f"{flag}={value}" for flag, value in instead.items() if flag not in _flags(written)]

@@ -62,7 +62,6 @@ class Pair:
         for extender in document["extenders"]:
             extender["urlPrefix"] = extender["urlPrefix"].replace("http://127.0.0.1:39999", self.url)
         config.write_text(yaml.safe_dump(document))
-        self.extender.until(self._answers, what="the extender is ready")
         self.scheduler = Program(
             f"{name}-kube-scheduler",
             [binaries.require("kube-scheduler"), *decides.arguments],
@@ -71,10 +70,11 @@ class Pair:
 
     @property
     def leads(self) -> bool:
-        return "successfully acquired lease" in self.scheduler.text()
+        return "successfully acquired lease" in self.scheduler.text().lower()
 
     def until_it_leads(self, *, seconds: float = 40.0) -> None:
-        """Return once its kube-scheduler holds the Lease."""
+        """Return once its extender answers and its kube-scheduler holds the Lease."""
+        self.extender.until(self._answers, what="the extender is ready")
         self.scheduler.until(lambda: self.leads, what=f"{self.name} holds the lease", seconds=seconds)
 
     def verb(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +114,8 @@ class Pair:
 @contextlib.contextmanager
 def running_pair(installation: Installation, name: str) -> Iterator[Pair]:
     """Start a pair that leads; its rights are checked when it ends."""
+    # An earlier pair's, which has not always been able to give it up: it would have to run out.
+    installation.plane.api.delete(LEASE)
     pair = Pair(installation, name)
     try:
         pair.until_it_leads()

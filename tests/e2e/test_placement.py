@@ -57,10 +57,12 @@ def sidecar(name: str, memory: int) -> Object:
 def test_L15_init_containers_and_sidecars_count_as_kubernetes_counts(
     api: Api, pair: Pair, init: Sequence[Object], app: Object, expected: int
 ) -> None:
-    add_node(api, "n1", cards=[expected])
-    refused(api, pod("more", expected + 1), because="GPU memory request is larger than any card of the node")
-    assert place(api, pod("a", containers=[app], initContainers=init)) == ("n1", "0")
-    assert pair.used("n1") == [expected]
+    add_node(api, "short", cards=[expected - 1, 1000])
+    asked = pod("a", containers=[app], initContainers=init)
+    refused(api, asked, because="GPU memory request is larger than any card of the node")
+    add_node(api, "exact", cards=[expected])
+    eventually(lambda: placement(api.pod("a")) == ("exact", "0"), what="it is on the card that it just fits")
+    assert pair.used("exact") == [expected]
 
 
 def test_V3_bound_twice_is_bound_once(api: Api, pair: Pair) -> None:

@@ -56,5 +56,5 @@ def test_V11_nobody_goes_where_that_frees_no_card(api: Api) -> None:
         place(api, pod(name, 6000, priorityClassName=URGENT))
     place(api, pod("small", 3000))
     # Without `small` 8000 would be free, on two cards.
-    refused(api, pod("urgent", 6000, priorityClassName=URGENT), because="no single GPU card has enough")
+    refused(api, pod("urgent", 6000, priorityClassName=URGENT), because="no candidate node for preemption")
     assert names(api) == {"k1", "k2", "small", "urgent"}

@@ -102,7 +102,8 @@ def refused(api: Api, item: Object, *, because: str) -> None:
     """Create a pod and wait until kube-scheduler says that it finds no place, for this reason."""
     name = api.create(item)["metadata"]["name"]
     eventually(lambda: waits_for(api, name), what=f"{name} is refused")
-    assert because in waits_for(api, name)
+    said = waits_for(api, name)
+    assert because in said, said
     assert placement(api.pod(name)) == ("", "")
 
 

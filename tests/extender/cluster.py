@@ -150,12 +150,17 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def extender(
-        self, *, policy: Policy = Policy.BINPACK, synced: bool = True, client: str = "gpushare-extender"
+        self,
+        *,
+        policy: Policy = Policy.BINPACK,
+        unit: str = "MiB",
+        synced: bool = True,
+        client: str = "gpushare-extender",
     ) -> AsyncIterator[Scheduler]:
         """An extender serving on a free port; `client` is its User-Agent, which faults can name."""
         listener = open_socket("127.0.0.1:0")
         async with await KubeApi.connect(self.kubeconfig, user_agent=client) as api:
-            extender = Extender(api, names=NAMES, unit="MiB", policy=policy)
+            extender = Extender(api, names=NAMES, unit=unit, policy=policy)
             async with extender.running():
                 server = http_server(create_app(extender))
                 serving = asyncio.create_task(server.serve(sockets=[listener]))

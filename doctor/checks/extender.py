@@ -1,0 +1,176 @@
+"""Is the extender there, does it answer, and does anybody ask it?"""
+
+from __future__ import annotations
+
+import calendar
+import time
+
+from doctor.cluster import Answer, Cluster, Replica, Unseen
+from doctor.findings import Verdict, counted, fail, ok, skip, some, unseen, warn
+from doctor.objects import SeenPod
+
+PATIENCE = 60.0
+"""Seconds a pod may wait before anybody asks why."""
+
+_FILTERED_OUT = "Insufficient "  # kube-scheduler's own fit check, before it asks the extender (1.36)
+
+
+def extender_running(cluster: Cluster) -> Verdict:
+    """Whether the Deployment of the deciding component has ready pods."""
+    found = cluster.deployment
+    if isinstance(found, Unseen):
+        return unseen(found)
+    if found is None:
+        return fail(
+            f"no Deployment gpushare-scheduler or gpushare-extender in namespace {cluster.namespace}",
+            remedy="install the chart, or name its namespace with --namespace",
+        )
+    wanted, ready = found.spec.replicas or 0, found.status.ready_replicas or 0
+    said = f"Deployment {found.key}: {ready} of {counted(wanted, 'replica')} ready"
+    if cluster.is_external:  # the standby is not ready, on purpose
+        return ok(said) if ready else fail(said, remedy=_LOOK.format(found=found.key), objects=_pods(cluster))
+    if not ready:
+        return fail(said, remedy=_LOOK.format(found=found.key), objects=_pods(cluster))
+    if ready < wanted:
+        return warn(said, remedy=_LOOK.format(found=found.key), objects=_pods(cluster))
+    return ok(said)
+
+
+_LOOK = (
+    "see why its pods do not run: kubectl describe and kubectl logs --all-containers of the pods of {found}"
+)
+
+
+def _pods(cluster: Cluster) -> list[str]:
+    pods = cluster.component("scheduler", "extender")
+    return (
+        [] if isinstance(pods, Unseen) else [f"{pod.key}: {pod.trouble}" for pod in pods if not pod.is_ready]
+    )
+
+
+def extender_reachable(cluster: Cluster) -> Verdict:
+    """Whether the view port answers from outside, as kubectl inspect and monitoring need it."""
+    reached = cluster.extender.reached
+    if isinstance(reached, Unseen):
+        return unseen(reached)
+    if reached.status in (200, 503) and not reached.text.lstrip().startswith("{"):
+        return ok("the extender's view port answers")
+    return fail(
+        f"the extender's view port does not answer: {reached.status} {_sentence(reached)}",
+        remedy="see whether its pods are ready, whether --view-listen is given, and whether a NetworkPolicy "
+        "(networkPolicy.viewFrom) or a firewall between the API server and the pods is in the way",
+    )
+
+
+def extender_ready(cluster: Cluster) -> Verdict:
+    """Whether somebody would answer kube-scheduler."""
+    replicas = cluster.extender.replicas
+    asked = [(each, each.ready) for each in replicas if isinstance(each.ready, Answer)]
+    if not asked:
+        return _nobody_asked(replicas)
+    ready = [each.name for each, answer in asked if answer.status == 200]
+    others = [f"{each.name}: {_sentence(answer)}" for each, answer in asked if answer.status != 200]
+    standing_by = cluster.is_external and all("not the leader" in each for each in others)
+    if not ready:
+        return fail(
+            "no extender is ready: kube-scheduler's calls are refused", remedy=_UNREADY, objects=others
+        )
+    if others and not standing_by:
+        return warn(f"{counted(len(others), 'extender')} not ready", remedy=_UNREADY, objects=others)
+    said = f"ready: {some(ready)}"
+    return ok(said + (f"; {counted(len(others), 'standby')}" if others else ""))
+
+
+_UNREADY = (
+    "not synced: see its log for the API server's answer (rights, network); not the leader: see the Lease; "
+    "a minute after a start this passes by itself"
+)
+
+
+def _nobody_asked(replicas: tuple[Replica, ...]) -> Verdict:
+    if not replicas:
+        return skip("no pod of the extender is running, see extender-running")
+    (first, *_) = [each.ready for each in replicas if isinstance(each.ready, Unseen)]
+    return unseen(first)
+
+
+def extender_called(cluster: Cluster) -> Verdict:
+    """Whether kube-scheduler looks at pods that ask for memory, and asks the extender about them (I1)."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    waiting = [pod for pod in cluster.pods if _waits(pod, cluster=cluster)]
+    broken = [f"{pod.key}: {said}" for pod in waiting if (said := _breakdown(pod))]
+    if broken:
+        return fail(
+            f"kube-scheduler stumbles over {counted(len(broken), 'waiting pod')}",
+            remedy="where it names the extender: see extender-ready, and the URL and certificates in "
+            "kube-scheduler's configuration (gpushare-extender scheduler-config)",
+            objects=broken,
+        )
+    ignored = [pod.key for pod in waiting if pod.condition("PodScheduled") is None]
+    if ignored:
+        return fail(
+            f"no kube-scheduler looks at {counted(len(ignored), 'pod')} that name schedulerName "
+            f"{cluster.scheduler_name}",
+            remedy="see scheduler-active and scheduler-config: a running kube-scheduler must have a "
+            "profile of "
+            "exactly this name",
+            objects=ignored,
+        )
+    calls = [each.calls for each in cluster.extender.replicas]
+    known = [each for each in calls if isinstance(each, int)]
+    if not known:
+        return unseen(next((each for each in calls if isinstance(each, Unseen)), _NO_REPLICA))
+    if sum(known):
+        return ok(f"{sum(known)} filter calls so far; {counted(len(waiting), 'pod')} waiting")
+    return _never_called(cluster, waiting=waiting)
+
+
+_NO_REPLICA = Unseen(why="no pod of the extender is running, see extender-running")
+
+
+def _never_called(cluster: Cluster, *, waiting: list[SeenPod]) -> Verdict:
+    asked_about = [pod.key for pod in waiting if _FILTERED_OUT not in _message(pod)]
+    if asked_about:
+        return fail(
+            f"kube-scheduler has never asked the extender, though {counted(len(asked_about), 'pod')} wait",
+            remedy="see scheduler-config: the kube-scheduler that serves these pods must list the extender, "
+            f"with {cluster.names.memory} as its managed resource",
+            objects=asked_about,
+        )
+    if waiting:
+        return warn(
+            f"never called: kube-scheduler's own checks turn {counted(len(waiting), 'waiting pod')} away",
+            remedy="see node-capacity, node-slots and what the pods' events say",
+            objects=[f"{pod.key}: {_message(pod)}" for pod in waiting],
+        )
+    return ok("not called yet, and no pod waits")
+
+
+def _waits(pod: SeenPod, *, cluster: Cluster) -> bool:
+    mine = pod.spec.scheduler_name == cluster.scheduler_name
+    return mine and not pod.node_name and not pod.is_terminal and age_of(pod, now=cluster.now) > PATIENCE
+
+
+def age_of(pod: SeenPod, *, now: float) -> float:
+    """Seconds since the pod was created; 0 where that cannot be read."""
+    try:
+        made = time.strptime(pod.metadata.creation_timestamp or "", "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return 0.0
+    return now - calendar.timegm(made)
+
+
+def _breakdown(pod: SeenPod) -> str:
+    """What kube-scheduler failed with, other than finding no node."""
+    condition = pod.condition("PodScheduled")
+    return condition.message[:200] if condition is not None and condition.reason == "SchedulerError" else ""
+
+
+def _message(pod: SeenPod) -> str:
+    condition = pod.condition("PodScheduled")
+    return condition.message[:200] if condition is not None else ""
+
+
+def _sentence(answer: Answer) -> str:
+    return " ".join(answer.text.split())[:200]

@@ -1,0 +1,100 @@
+"""Does a device plugin run on every node that is to share its cards?"""
+
+from __future__ import annotations
+
+from doctor.cluster import PLUGIN, Cluster, Unseen
+from doctor.findings import Verdict, counted, fail, ok, skip, unseen, warn
+from doctor.objects import SeenNode, SeenPod, Workload
+from gpushare.cards import NodeCards
+
+
+def plugin_running(cluster: Cluster) -> Verdict:
+    """Whether the DaemonSet has all its pods ready."""
+    found = cluster.daemonset
+    if isinstance(found, Unseen):
+        return unseen(found)
+    if found is None:
+        return fail(
+            f"no DaemonSet {PLUGIN} in namespace {cluster.namespace}",
+            remedy="set devicePlugin.enabled, or name the release's namespace with --namespace",
+        )
+    wanted, ready = found.status.desired_number_scheduled or 0, found.status.number_ready or 0
+    if not wanted:
+        return fail(
+            f"DaemonSet {found.key} finds no node with {_selector(found)}",
+            remedy=f"label the nodes with GPUs: kubectl label node NODE {_selector(found)}",
+        )
+    if ready < wanted:
+        pods = cluster.component("device-plugin")
+        troubled = () if isinstance(pods, Unseen) else tuple(pod for pod in pods if not pod.is_ready)
+        return fail(
+            f"DaemonSet {found.key}: {ready} of {counted(wanted, 'pod')} ready",
+            remedy="kubectl logs of these pods says what they wait for: driver, kubelet, or rights; "
+            "RunContainerError or no runtime: see devicePlugin.runtimeClassName",
+            objects=[f"{pod.spec.node_name or pod.key}: {pod.trouble}" for pod in troubled],
+        )
+    return ok(f"DaemonSet {found.key}: {ready} of {counted(wanted, 'pod')} ready")
+
+
+def plugin_on_nodes(cluster: Cluster) -> Verdict:
+    """Whether the nodes with the label have a plugin's pod, and no others publish cards."""
+    found = cluster.daemonset
+    for part in (found, cluster.nodes, cluster.parts):
+        if isinstance(part, Unseen):
+            return unseen(part)
+    assert not isinstance(cluster.nodes, Unseen)
+    pods = cluster.component("device-plugin")
+    assert not isinstance(pods, Unseen)
+    if not isinstance(found, Workload):
+        return skip("there is no DaemonSet, see plugin-running")
+    running = {pod.node_name for pod in pods if _runs(pod)}
+    labelled = [node for node in cluster.nodes if _selects(found, node)]
+    bare = [node.name for node in labelled if node.name not in running]
+    if bare:
+        return fail(
+            f"{counted(len(bare), 'node')} with {_selector(found)} and no running plugin",
+            remedy="kubectl describe daemonset and node: taints the plugin does not tolerate, or no room; "
+            "devicePlugin.tolerations",
+            objects=bare,
+        )
+    names = {node.name for node in labelled}
+    strays = [name for name, cards in cluster.cards.items() if _publishes(cards) and name not in names]
+    if strays:
+        return warn(
+            f"{counted(len(strays), 'node')} publish cards without {_selector(found)}: no plugin "
+            "answers kubelet there",
+            remedy=f"label them ({_selector(found)}), or take the cards off: gpushare-device-plugin "
+            "--uninstall "
+            "--node-name NODE",
+            objects=strays,
+        )
+    return ok(f"a plugin on each of {counted(len(labelled), 'node')} with {_selector(found)}")
+
+
+def _publishes(cards: object) -> bool:
+    return isinstance(cards, NodeCards) and bool(cards.unit)  # the classic plugin's have none
+
+
+def _runs(pod: SeenPod) -> bool:
+    return pod.status is not None and pod.status.phase == "Running"
+
+
+def _selects(daemonset: Workload, node: SeenNode) -> bool:
+    return all(node.labels.get(key) == value for key, value in daemonset.node_selector.items())
+
+
+def _selector(daemonset: Workload) -> str:
+    return ",".join(f"{key}={value}" for key, value in daemonset.node_selector.items()) or "any label"
+
+
+def shared_nodes(cluster: Cluster) -> list[SeenNode]:
+    """Nodes that the plugin runs on, or should: those the checks of nodes are about."""
+    if isinstance(cluster.nodes, Unseen):
+        return []
+    found = cluster.daemonset
+    return [
+        node
+        for node in cluster.nodes
+        if cluster.cards[node.name] is not None
+        or (isinstance(found, Workload) and found.node_selector and _selects(found, node))
+    ]

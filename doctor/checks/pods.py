@@ -1,0 +1,155 @@
+"""Pods that ask for memory: who schedules them, and what cards they have."""
+
+from __future__ import annotations
+
+from doctor.checks.extender import PATIENCE, age_of
+from doctor.cluster import Cluster, Unseen
+from doctor.findings import Verdict, counted, fail, ok, unseen, warn
+from doctor.objects import SeenPod
+from gpushare.bookings import Booking, Unread, Unreadable, claim_of
+
+SLOW = 120.0
+"""Seconds that kubelet and the plugin may take, image pulls not included: cards are given before."""
+
+
+def pods_scheduler(cluster: Cluster) -> Verdict:
+    """Whether pods without a node name a scheduler that asks the extender."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    lost = [
+        pod for pod in cluster.pods if not pod.node_name and not pod.is_terminal and _elsewhere(pod, cluster)
+    ]
+    if not lost:
+        return ok("every waiting pod names the scheduler that asks the extender")
+    found = [f"{pod.key}: schedulerName {pod.spec.scheduler_name}" for pod in lost]
+    said = f"{counted(len(lost), 'waiting pod')} name another scheduler, which knows no cards"
+    remedy = (
+        f"have pods name schedulerName {cluster.scheduler_name} (a pod's cannot be changed: delete "
+        "and create), or set "
+        "admission.setSchedulerName"
+    )
+    if cluster.is_external:  # another profile of the same kube-scheduler also asks
+        return warn(said, remedy=remedy, objects=found)
+    return fail(said, remedy=remedy, objects=found)
+
+
+def pods_without_card(cluster: Cluster) -> Verdict:
+    """Whether live pods on nodes have been given a card (I1)."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    found = [
+        f"{pod.key} on {pod.node_name}: {_why(pod, cluster)}"
+        for pod in cluster.pods
+        if (claim := _unreadable(pod, cluster)) and claim.state is Unread.NO_ALLOCATION
+    ]
+    if found:
+        return fail(
+            f"{counted(len(found), 'pod')} on a node without a card: the extender was never asked about them",
+            remedy="delete them, and have what makes them name the GPU scheduler and no node; until "
+            "then their nodes "
+            "take no GPU pods",
+            objects=found,
+        )
+    return ok("every pod on a node has its card")
+
+
+def _why(pod: SeenPod, cluster: Cluster) -> str:
+    if _elsewhere(pod, cluster):
+        return f"bound by {pod.spec.scheduler_name}, which does not ask the extender"
+    if pod.condition("PodScheduled") is None:
+        return "created with spec.nodeName, past every scheduler"
+    return (
+        f"bound by {pod.spec.scheduler_name} without the extender: see scheduler-config (bindVerb, ignorable)"
+    )
+
+
+def pods_unreadable(cluster: Cluster) -> Verdict:
+    """Whether what is written on pods can be read."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    found = [
+        f"{claim.pod} on {claim.node}: {claim.problem}"
+        for pod in cluster.pods
+        if (claim := _unreadable(pod, cluster)) and claim.state is not Unread.NO_ALLOCATION
+    ]
+    if found:
+        return fail(
+            f"{counted(len(found), 'pod')} whose card cannot be read: their nodes take no GPU pods",
+            remedy="delete these pods; find who changes the annotations (only the extender and the "
+            "device plugin may)",
+            objects=found,
+        )
+    return ok("every card allocation can be read")
+
+
+def pods_waiting_for_kubelet(cluster: Cluster) -> Verdict:
+    """Whether kubelet has asked for the cards that were given."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    slow = [
+        f"{claim.pod} on {claim.node}: for {cluster.now - claim.assumed:.0f} s"
+        for pod in cluster.pods
+        if isinstance(claim := claim_of(pod, cluster.names), Booking)
+        and not claim.assigned
+        and claim.assumed is not None
+        and cluster.now - claim.assumed > SLOW
+        and (pod.status is None or pod.status.phase == "Pending")
+    ]
+    if slow:
+        return warn(
+            f"{counted(len(slow), 'pod')} with a card and not taken up by their kubelet",
+            remedy="see whether the nodes are Ready and the plugin's and kubelet's logs there",
+            objects=slow,
+        )
+    return ok("no pod waits for its kubelet")
+
+
+def pods_refused_by_kubelet(cluster: Cluster) -> Verdict:
+    """Whether kubelet, or the plugin, turned pods away."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    found = [
+        f"{pod.key} on {pod.node_name}: {' '.join(pod.status.message.split())[:200]}"
+        for pod in cluster.pods
+        if pod.status is not None and pod.status.reason == "UnexpectedAdmissionError"
+    ]
+    if found:
+        return warn(
+            f"{counted(len(found), 'pod')} refused on the node (UnexpectedAdmissionError)",
+            remedy="the message says why, docs/device-plugin.md what to do; the pods themselves can "
+            "be deleted",
+            objects=found,
+        )
+    return ok("no pod was refused on its node")
+
+
+def pods_waiting_for_room(cluster: Cluster) -> Verdict:
+    """Pods of ours that find no room: nothing is broken, and somebody should know."""
+    if isinstance(cluster.pods, Unseen):
+        return unseen(cluster.pods)
+    waiting = [
+        f"{pod.key}: {condition.message[:300]}"
+        for pod in cluster.pods
+        if not pod.node_name
+        and not pod.is_terminal
+        and age_of(pod, now=cluster.now) > PATIENCE
+        and (condition := pod.condition("PodScheduled"))
+        and condition.reason == "Unschedulable"
+    ]
+    if waiting:
+        return warn(
+            f"{counted(len(waiting), 'pod')} find no room",
+            remedy="the reasons are explained in docs/extender.md; kubectl inspect gpushare shows "
+            "what is free",
+            objects=waiting,
+        )
+    return ok("no pod waits for room")
+
+
+def _elsewhere(pod: SeenPod, cluster: Cluster) -> bool:
+    return pod.spec.scheduler_name != cluster.scheduler_name
+
+
+def _unreadable(pod: SeenPod, cluster: Cluster) -> Unreadable | None:
+    claim = claim_of(pod, cluster.names)
+    return claim if isinstance(claim, Unreadable) else None

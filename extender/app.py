@@ -39,7 +39,6 @@ Routes = Callable[[Extender], APIRouter]
 def create_app(extender: Extender, *routes: Routes) -> FastAPI:
     """An application with the given routes over one extender, all of them if none is given; and probes."""
     app = FastAPI(title="gpushare scheduler extender", version=__version__, docs_url=None, redoc_url=None)
-    app.state.ending = asyncio.Event()  # set when its server stops: streams end then
     for each in (probe_routes, *(routes or ALL_ROUTES)):
         app.include_router(each(extender))
 

@@ -20,6 +20,7 @@ from extender.app import Routes, admission_routes, create_app, verb_routes, view
 from extender.core import Extender
 from extender.settings import ExtenderSettings
 from extender.tls import ServerTls
+from extender.ui.page import ui_routes
 from kubeapi.listen import ListenError, open_socket
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Listener:
 def open_listeners(settings: ExtenderSettings) -> list[Listener]:
     """Read the certificates and take the addresses; raises `TlsError`, or `ListenError` naming the flag."""
     routes: list[Routes] = [verb_routes]
+    views = (view_routes, ui_routes) if settings.ui else (view_routes,)
     verbs_tls, admission_tls = settings.verbs_tls, settings.admission_tls
     with contextlib.ExitStack() as undo:
 
@@ -68,9 +70,9 @@ def open_listeners(settings: ExtenderSettings) -> list[Listener]:
         else:
             routes.append(admission_routes)
         if settings.view_listen:
-            others.append(take("--view-listen", settings.view_listen, view_routes, tls=None))
+            others.append(take("--view-listen", settings.view_listen, *views, tls=None))
         else:
-            routes.append(view_routes)
+            routes += views
         tls = ServerTls(verbs_tls) if verbs_tls else None
         verbs = take("--listen", settings.listen, *routes, tls=tls)
         undo.pop_all()
@@ -80,17 +82,27 @@ def open_listeners(settings: ExtenderSettings) -> list[Listener]:
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handling, which ends the process by the signal instead of with code 0."""
 
+    def __init__(self, config: uvicorn.Config, *, ending: asyncio.Event) -> None:
+        """`ending` is set for answers that would go on for ever."""
+        super().__init__(config)
+        self._ending = ending
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
     def stop(self) -> None:
-        """Accept nothing new; `serve` returns once the requests in hand are answered."""
+        """Accept nothing new; `serve` returns once the requests in hand are answered, streams ended."""
         self.should_exit = True
+        self._ending.set()
 
 
 def http_server(app: FastAPI, *, tls: ServerTls | None = None) -> HttpServer:
-    """The server, configured for kube-scheduler's connections."""
+    """The server, configured for kube-scheduler's connections.
+
+    Streams of `app` go by its `state.ending`.
+    """
+    app.state.ending = ending = asyncio.Event()
     return HttpServer(
         uvicorn.Config(
             app,
@@ -102,7 +114,8 @@ def http_server(app: FastAPI, *, tls: ServerTls | None = None) -> HttpServer:
             access_log=False,
             log_config=None,
             ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
-        )
+        ),
+        ending=ending,
     )
 
 

@@ -31,6 +31,8 @@ class ExtenderSettings(Settings):
     """HOST:PORT for the API server's admission reviews (HTTPS)"""
     view_listen: str | None = None
     """HOST:PORT for what only reads: probes, metrics, inspect (HTTP)"""
+    ui: bool = False
+    """serve the page at /ui/, beside what only reads"""
     tls_cert: Path | None = None
     """PEM certificate to serve with (HTTPS), read again when it changes"""
     tls_key: Path | None = None

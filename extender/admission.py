@@ -1,7 +1,8 @@
 """Admission: AdmissionReview v1 in and out, for new pods.
 
-*mutate* gives every container that asks for memory the slot that kubelet needs to see: a JSON patch that
-touches nothing else. A container that asks for zero units needs no card and gets no slot. *validate* tells
+*mutate* gives every container that asks for memory the slot that kubelet needs to see, and the pod the
+scheduler's name where it has none: a JSON patch that touches nothing else. A container that asks for zero
+units needs no card and gets no slot. The chart's MutatingAdmissionPolicy adds the same. *validate* tells
 the user at `kubectl apply` what `extender.podrules` finds wrong. Operations other than CREATE are allowed
 unseen: what a pod asks for cannot be changed later.
 """
@@ -9,6 +10,7 @@ unseen: what a pod asks for cannot be changed later.
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +20,7 @@ from extender.wire import WireError
 from gpushare.errors import QuantityError
 from gpushare.ledger import Ledger
 from gpushare.names import Names
-from gpushare.objects import UNDECODABLE, Container, Pod, PodSpec
+from gpushare.objects import UNDECODABLE, Container, ObjectMeta, PodSpec
 from gpushare.quantities import parse_units
 
 T = TypeVar("T")
@@ -53,17 +55,38 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = "AdmissionReview"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Additions:
+    """What pods are given that lack it."""
+
+    slots: bool = True
+    """One for every container that asks for memory; none where the device plugins count units."""
+    scheduler: str = ""
+    """The scheduler's name; empty: none."""
+
+
+class MutableSpec(PodSpec, frozen=True, kw_only=True, rename="camel"):
+    """With what may be added to."""
+
+    scheduler_name: str | None = None
+
+
+class _MutablePod(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: MutableSpec = MutableSpec()
+
+
 _review = msgspec.json.Decoder(_Review)
-_pod = msgspec.json.Decoder(Pod | None)
+_mutable_pod = msgspec.json.Decoder(_MutablePod | None)
 _reviewed_pod = msgspec.json.Decoder(ReviewedPod | None)
 
 
-def mutate(body: bytes, *, names: Names) -> bytes:
-    """Answer an AdmissionReview: allowed, with a patch where slots are missing. Raises `WireError`."""
+def mutate(body: bytes, *, names: Names, additions: Additions) -> bytes:
+    """Answer an AdmissionReview: allowed, with a patch where something is missing. Raises `WireError`."""
     review = _decode(_review, body)
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
-    pod = _decode(_pod, review.request.object)
-    patch = slot_patch(pod.spec, names=names) if pod else []
+    pod = _decode(_mutable_pod, review.request.object)
+    patch = _patch(pod.spec, names=names, additions=additions) if pod else []
     if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
@@ -97,23 +120,31 @@ def rules_of(ledger: Ledger) -> PodRules:
     return PodRules(names=ledger.names, unit=ledger.unit, largest_card=ledger.largest_card())
 
 
-def slot_patch(spec: PodSpec, *, names: Names) -> list[dict[str, str]]:
-    """The JSON patch operations (RFC 6902) that add `gpu-slot: 1` where it is missing."""
+def _patch(spec: MutableSpec, *, names: Names, additions: Additions) -> list[dict[str, str]]:
+    """The JSON patch operations (RFC 6902) that add what is missing."""
     slot = names.slot.replace("~", "~0").replace("/", "~1")
-    return [
-        {"op": "add", "path": f"/spec/{group}/{position}/resources/limits/{slot}", "value": "1"}
+    asking = [
+        (f"/spec/{group}/{position}", container)
         for group, containers in (("initContainers", spec.init_containers), ("containers", spec.containers))
         for position, container in enumerate(containers or ())
-        if _lacks_slot(container, names=names)
+        if _asks_for_card(container, names=names)
     ]
+    patch = [
+        {"op": "add", "path": f"{place}/resources/limits/{slot}", "value": "1"}
+        for place, container in asking
+        if additions.slots and names.slot not in container.limits
+    ]
+    if asking and additions.scheduler and spec.scheduler_name in _NO_SCHEDULER:
+        patch.append({"op": "add", "path": "/spec/schedulerName", "value": additions.scheduler})
+    return patch
 
 
-def _lacks_slot(container: Container, *, names: Names) -> bool:
-    memory = container.limits.get(names.memory)
-    if memory is None or names.slot in container.limits:
-        return False
+_NO_SCHEDULER = (None, "", "default-scheduler")  # the API server's default is filled in before (1.36)
+
+
+def _asks_for_card(container: Container, *, names: Names) -> bool:
     try:
-        return parse_units(str(memory)) > 0
+        return parse_units(str(container.limits.get(names.memory, "0"))) > 0
     except QuantityError:
         return False  # the API server refuses the pod in its own words
 

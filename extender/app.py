@@ -137,9 +137,11 @@ def admission_routes(extender: Extender) -> APIRouter:
     @routes.post("/admission/mutate")
     @timed("mutate")
     async def mutate(request: Request) -> Response:
-        """Add the missing slots to a pod (AdmissionReview v1)."""
+        """Add to a pod what it lacks (AdmissionReview v1)."""
         try:
-            return Response(admission.mutate(await request.body(), names=extender.names), media_type=_JSON)
+            review = await request.body()
+            body = admission.mutate(review, names=extender.names, additions=extender.additions)
+            return Response(body, media_type=_JSON)
         except GpuShareError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from extender.admission import Additions
 from extender.audit import EVERY, Audit
 from extender.binder import Binder
 from extender.events import ExtenderEvents
@@ -46,9 +47,14 @@ class Extender:
         reserve: int = 0,
         elector: Elector | None = None,
         audit_every: float = EVERY,
+        additions: Additions | None = None,
     ) -> None:
-        """`reserve` units of every card are never given out; `audit_every` is in seconds."""
+        """`reserve` units of every card are never given out; `audit_every` is in seconds.
+
+        `additions` are what admission gives to pods that lack it: slots, if nothing else is said.
+        """
         self.names = names
+        self.additions = additions or Additions()
         self.ledger = Ledger(names=names, unit=unit, reserve=reserve)
         self._elector = elector
         self._draining = False

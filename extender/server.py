@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 
+from extender.admission import Additions
 from extender.core import Extender
 from extender.listeners import Listeners, open_listeners
 from extender.reloading import reloads
@@ -62,6 +63,7 @@ async def run(
             reserve=settings.reserve,
             elector=elector,
             audit_every=settings.audit_interval,
+            additions=Additions(slots=settings.add_slots, scheduler=settings.set_scheduler_name),
         )
         async with (
             extender.running(),

@@ -45,6 +45,10 @@ class ExtenderSettings(Settings):
     """its private key"""
     insecure: bool = False
     """allow --listen where others can reach it without a client certificate: whoever can, can bind pods"""
+    add_slots: bool = True
+    """give pods the slots that they lack; off where the device plugins count units"""
+    set_scheduler_name: str = ""
+    """schedulerName that admission gives to pods that ask for GPU memory and name none; empty: none"""
     policy: Literal["binpack", "spread"] = "binpack"
     """which of the fitting cards a pod gets: the one with the least left, or the most"""
     reserve: Annotated[int, Field(ge=0)] = 0

@@ -6,11 +6,13 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.admission import mutate, slot_patch
-from gpushare.objects import Container, PodSpec
+from extender.admission import Additions, mutate
+from gpushare.names import Names
+from gpushare.objects import Container
 from sandbox.apiserver.patches import json_patch
 from tests.build import NAMES, container
 from tests.extender.cluster import Cluster, Scheduler
@@ -87,10 +89,10 @@ CONTAINERS = st.lists(
 @given(init=CONTAINERS, apps=CONTAINERS)
 def test_patched_once_nothing_is_missing(init: list[Container], apps: list[Container]) -> None:
     spec = {"initContainers": [wire(each) for each in init], "containers": [wire(each) for each in apps]}
-    answer = json.loads(mutate(review(spec), names=NAMES))["response"]
+    answer = json.loads(mutate(review(spec), names=NAMES, additions=Additions()))["response"]
     patch = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
     patched = json_patch({"spec": spec}, patch)["spec"]
-    again = json.loads(mutate(review(patched), names=NAMES))["response"]
+    again = json.loads(mutate(review(patched), names=NAMES, additions=Additions()))["response"]
     assert "patch" not in again
     for before, after in zip(spec["containers"], patched["containers"], strict=True):
         added = dict(after["resources"]["limits"] or {})
@@ -104,5 +106,25 @@ def wire(each: Container) -> dict[str, Any]:
 
 
 def test_the_path_follows_the_resource() -> None:
-    spec = PodSpec(containers=(container(memory=5),))
-    assert slot_patch(spec, names=NAMES)[0]["path"].endswith("/aliyun.com~1gpu-slot")
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"example.com/vram": "5"}}}]}
+    answer = json.loads(mutate(review(spec), names=Names.of("example.com/vram"), additions=Additions()))[
+        "response"
+    ]
+    (added,) = json.loads(base64.b64decode(answer["patch"]))
+    assert added["path"] == "/spec/containers/0/resources/limits/example.com~1gpu-slot"
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "", None, "mine"])
+@pytest.mark.parametrize("memory", ["1000", "0"])
+def test_pods_that_need_a_card_and_name_no_scheduler_get_its_name(scheduler: str | None, memory: str) -> None:
+    spec = {"schedulerName": scheduler, "containers": [limits(**{"gpu-mem": memory, "gpu-slot": "1"})]}
+    answer = json.loads(mutate(review(spec), names=NAMES, additions=Additions(scheduler="gpus")))["response"]
+    patch = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
+    wanted = [{"op": "add", "path": "/spec/schedulerName", "value": "gpus"}]
+    assert patch == (wanted if memory == "1000" and scheduler != "mine" else [])
+
+
+def test_where_kubelet_counts_units_no_slot_is_added() -> None:
+    spec = {"containers": [limits(**{"gpu-mem": "1000"})]}
+    answer = json.loads(mutate(review(spec), names=NAMES, additions=Additions(slots=False)))["response"]
+    assert "patch" not in answer

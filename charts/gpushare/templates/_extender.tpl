@@ -31,6 +31,12 @@
     - --admission-listen={{ .Values.listenHost }}:9443
     - --admission-tls-cert=/etc/gpushare/admission-tls/tls.crt
     - --admission-tls-key=/etc/gpushare/admission-tls/tls.key
+    {{- if eq .Values.devicePlugin.mode "units" }}
+    - --no-add-slots
+    {{- end }}
+    {{- with include "gpushare.schedulerNameToSet" . }}
+    - --set-scheduler-name={{ . }}
+    {{- end }}
     {{- end }}
     {{- if .Values.scheduler.ui }}
     - --ui

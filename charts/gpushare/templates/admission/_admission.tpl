@@ -28,3 +28,29 @@ resourceRules:
     operations: [CREATE]
     resources: [pods]
 {{- end }}
+
+{{/* What all webhooks have in common: ("root" $ "path" "/…" "bundle" "…" "failurePolicy" "Fail"). Before Kubernetes 1.28 a
+     webhook has no conditions and every new pod outside the exempt namespaces is sent to it. */}}
+{{- define "gpushare.webhook" -}}
+admissionReviewVersions: [v1]
+sideEffects: None
+timeoutSeconds: {{ ternary 5 2 (eq .failurePolicy "Fail") }}
+failurePolicy: {{ .failurePolicy }}
+matchPolicy: Equivalent
+{{ include "gpushare.reviewedNamespaces" .root }}
+rules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [pods]
+    scope: Namespaced
+clientConfig:
+  service:
+    name: gpushare-admission
+    namespace: {{ .root.Release.Namespace }}
+    port: 9443
+    path: {{ .path }}
+  {{- with .bundle }}
+  caBundle: {{ . }}
+  {{- end }}
+{{- end }}

@@ -3,7 +3,7 @@
 
 {{/* Every container that may ask for a card. One without any arrives as null until the pod was validated. */}}
 {{- define "gpushare.cel.containers" -}}
-((has(object.spec.initContainers) ? object.spec.initContainers : []) + (has(object.spec.containers) && object.spec.containers != null ? object.spec.containers : []))
+((has(object.spec.initContainers) ? object.spec.initContainers : []) + (has(object.spec.containers) && type(object.spec.containers) == list ? object.spec.containers : []))
 {{- end }}
 
 {{/* Whether a container names one of the resources: ("resources" "a list in CEL"). */}}
@@ -17,8 +17,8 @@
 (has(object.metadata.annotations) && object.metadata.annotations.exists(k, {{ $ours }})) ||
 (has(object.metadata.labels) && object.metadata.labels.exists(k, {{ $ours }})) ||
 {{ include "gpushare.cel.containers" . }}.exists(c, has(c.resources) &&
-  ((has(c.resources.limits) && c.resources.limits.exists(k, {{ $ours }})) ||
-  (has(c.resources.requests) && c.resources.requests.exists(k, {{ $ours }}))))
+((has(c.resources.limits) && c.resources.limits.exists(k, {{ $ours }})) ||
+(has(c.resources.requests) && c.resources.requests.exists(k, {{ $ours }}))))
 {{- end }}
 
 {{/* Bytes of one unit, and what of it no card has (extender/podrules.py: NO_CARD, NO_ROUND_CARD, SMALLEST_USE). */}}

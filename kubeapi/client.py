@@ -21,6 +21,7 @@ import msgspec
 from kubernetes.aio import client, config
 
 from gpushare.objects import UNDECODABLE
+from kubeapi.credentials import keep_fresh
 from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
 from kubeapi.userconfig import current_context, files_of
 
@@ -112,12 +113,13 @@ class KubeApi:
     async def _from_files(cls, files: Sequence[Path], *, user_agent: str, context: str | None) -> KubeApi:
         configuration = _configuration()
         try:
-            await config.load_kube_config(
+            loader = await config.load_kube_config(
                 config_file=os.pathsep.join(map(str, files)),
                 context=context,
                 client_configuration=configuration,
                 persist_config=False,
             )
+            keep_fresh(configuration, loader)
             return cls(configuration, user_agent=user_agent)  # reads the certificates
         except Exception as error:  # as above
             source = ", ".join(map(str, files))
@@ -221,7 +223,7 @@ class KubeApi:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-        except config.ConfigException as error:  # the service account's token is being replaced
+        except config.ConfigException as error:  # a token is being replaced
             raise self._unreachable(error, f"credentials for {method} {path}") from error
         answer = await self._client.call_api(method, url, headers, body, _request_timeout=limits)
         async with answer.response as response:

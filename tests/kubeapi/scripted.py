@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -73,16 +74,18 @@ class Script:
 
 
 @contextlib.asynccontextmanager
-async def scripted(*answers: Answer, port: int = 0) -> AsyncIterator[Script]:
+async def scripted(
+    *answers: Answer, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Script]:
     """Serve this script; more can be added while it is served."""
     script = Script(url="", answers=deque(answers))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", script.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
     await site.start()
-    script.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    script.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield script
     finally:

@@ -99,6 +99,8 @@ def extender_called(cluster: Cluster) -> Verdict:
     if isinstance(cluster.pods, Unseen):
         return unseen(cluster.pods)
     waiting = [pod for pod in cluster.pods if _waits(pod, cluster=cluster)]
+    if not waiting:
+        return ok("no pod waits to be scheduled")
     broken = [f"{pod.key}: {said}" for pod in waiting if (said := _breakdown(pod))]
     if broken:
         return fail(
@@ -138,13 +140,11 @@ def _never_called(cluster: Cluster, *, waiting: list[SeenPod]) -> Verdict:
             f"with {cluster.names.memory} as its managed resource",
             objects=asked_about,
         )
-    if waiting:
-        return warn(
-            f"never called: kube-scheduler's own checks turn {counted(len(waiting), 'waiting pod')} away",
-            remedy="see node-capacity, node-slots and what the pods' events say",
-            objects=[f"{pod.key}: {_message(pod)}" for pod in waiting],
-        )
-    return ok("not called yet, and no pod waits")
+    return warn(
+        f"never called: kube-scheduler's own checks turn {counted(len(waiting), 'waiting pod')} away",
+        remedy="see node-capacity, node-slots and what the pods' events say",
+        objects=[f"{pod.key}: {_message(pod)}" for pod in waiting],
+    )
 
 
 def _waits(pod: SeenPod, *, cluster: Cluster) -> bool:

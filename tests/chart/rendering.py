@@ -3,7 +3,7 @@
     release = render({"scheduler": {"mode": "external"}}, kubernetes="1.30")
     release.one("Deployment", "gpushare-extender")["spec"]
 
-`lookup` finds nothing here; `tests.chart.cluster` has a cluster behind it.
+`lookup` finds nothing here; `tests.chart.secrets` has an API server with Secrets behind it.
 """
 
 from __future__ import annotations
@@ -73,14 +73,23 @@ def render(
 
     `kubernetes` is a version as a cluster gives it: `1.30`, `v1.30.5-gke.100`.
     """
-    options = json.dumps(
-        {"name": name, "namespace": namespace, "is_install": True, "kube_version": full_version(kubernetes)}
+    options = {
+        "name": name,
+        "namespace": namespace,
+        "is_install": True,
+        "kube_version": full_version(kubernetes),
+    }
+    return parse(
+        json.loads(_rendered(chart, json.dumps(values or {}), json.dumps(options))), kubernetes=kubernetes
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _rendered(chart: Path, values: str, options: str) -> str:
     with helm_python.Chart.load(chart) as loaded:
-        loaded.validate_schema(dict(values or {}))
+        loaded.validate_schema(json.loads(values))
         # The engine takes kube_version, its Python method does not pass it on (helm-python-sdk 0.2.2).
-        answer = _native.call_string("helm_render", loaded._raw(), json.dumps(values or {}), options)
-    return parse(json.loads(answer), kubernetes=kubernetes)
+        return _native.call_string("helm_render", loaded._raw(), values, options)
 
 
 def parse(manifests: Mapping[str, str], *, kubernetes: str) -> Release:

@@ -184,11 +184,12 @@ async def _extender(
     else:
         target = f"{EXTERNAL if external else PAIR}:view"
         service = ProxyDoor(api, namespace=namespace, kind="services", target=target)
-        pods = () if isinstance(parts, Unseen) else _deciding(parts, namespace=namespace)
-        replicas = [
-            ProxyDoor(api, namespace=namespace, kind="pods", target=f"{pod.metadata.name}:{VIEW_PORT}")
-            for pod in pods[:MOST_REPLICAS]
-        ]
+        replicas = [service]
+        if not isinstance(parts, Unseen):
+            replicas = [
+                ProxyDoor(api, namespace=namespace, kind="pods", target=f"{pod.metadata.name}:{VIEW_PORT}")
+                for pod in _deciding(parts, namespace=namespace)[:MOST_REPLICAS]
+            ]
     reached = await service.get("/readyz")
     seen = tuple([await _replica(door, count=count) for door in replicas])
     ready = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -36,7 +37,7 @@ async def listed(
         async for page in Lister(api, path, kind=kind, selectors=selectors, page=PAGE).pages():
             found += [each for each in page.items or () if keep(each)]
     except ApiRefused as error:
-        return () if error.status == 404 else _refused(error, verb="list", what=what)
+        return () if error.status == 404 else _refused(error, verb="list", what=what, path=path)
     except ApiError as error:
         return Unseen(why=f"{what} could not be listed: {error}")
     return tuple(found)
@@ -50,7 +51,7 @@ async def got(api: KubeApi, path: str, *, kind: type[T], what: str) -> T | Unsee
             return None
         return msgspec.json.decode(answer.checked().body, type=kind)
     except ApiRefused as error:
-        return _refused(error, verb="get", what=what)
+        return _refused(error, verb="get", what=what, path=path)
     except (ApiError, *UNDECODABLE) as error:
         return Unseen(why=f"{what} could not be read: {error}")
 
@@ -63,7 +64,7 @@ async def tried(api: KubeApi, pod: Mapping[str, Any], *, namespace: str) -> Tria
         return Admitted(pod=answer.checked().json())
     except ApiRefused as error:
         if error.status == 401 or 'cannot create resource "pods"' in error.message:
-            return _refused(error, verb="create", what="pods", where=f" in namespace {namespace} (dry run)")
+            return _refused(error, verb="create", what="pods", path=path)
         return Refused(status=error.status, message=error.message)
     except (ApiError, *UNDECODABLE) as error:
         return Unseen(why=f"the trial pod got no answer: {error}")
@@ -93,10 +94,12 @@ class ProxyDoor(Door):
             answer = await self._api.request("GET", self._base + path, timeout=SECONDS)
         except ApiError as error:
             return Answer(status=0, text=str(error))
-        text = answer.body.decode(errors="replace")
-        if answer.status in (401, 403) and "cannot get resource" in text:
-            return Unseen(why=f"you may not get {self._what}", remedy=_right("get", self._what))
-        return Answer(status=answer.status, text=text)
+        said = _of_the_api_server(answer.body)
+        if answer.status in (401, 403) and "cannot get resource" in said:
+            return _not_allowed("get", self._what, path=self._base)
+        if said:
+            return Answer(status=0, text=said)
+        return Answer(status=answer.status, text=answer.body.decode(errors="replace"))
 
 
 class UrlDoor(Door):
@@ -114,13 +117,34 @@ class UrlDoor(Door):
             return Answer(status=0, text=str(error) or type(error).__name__)
 
 
-def _refused(error: ApiRefused, *, verb: str, what: str, where: str = "") -> Unseen:
-    if error.status in (401, 403):
-        return Unseen(why=f"you may not {verb} {what}{where}", remedy=_right(verb, what))
-    return Unseen(why=f"{what}: {error}")
+class _Status(msgspec.Struct, frozen=True):
+    kind: str = ""
+    message: str = ""
 
 
-def _right(verb: str, what: str) -> str:
+def _of_the_api_server(body: bytes) -> str:
+    """What the API server says itself, where it could not pass a request on; else nothing."""
+    if not body.startswith(b'{"kind":"Status"'):
+        return ""
+    try:
+        return msgspec.json.decode(body, type=_Status).message or "a Status without a message"
+    except UNDECODABLE:
+        return ""
+
+
+def _refused(error: ApiRefused, *, verb: str, what: str, path: str) -> Unseen:
+    return (
+        _not_allowed(verb, what, path=path) if error.status in (401, 403) else Unseen(why=f"{what}: {error}")
+    )
+
+
+def _not_allowed(verb: str, what: str, *, path: str) -> Unseen:
+    """Names the right as kubectl asks for it."""
     resource, _, sub = what.partition("/")
-    extra = f" --subresource={sub}" if sub else ""
-    return f"needs the right: kubectl auth can-i {verb} {resource}{extra}"
+    inside = re.search(r"/namespaces/([^/]+)/", path)
+    scope = f" -n {inside[1]}" if inside else "" if resource in _CLUSTER_SCOPED else " -A"
+    asked = f"{verb} {resource}" + (f" --subresource={sub}" if sub else "") + scope
+    return Unseen(why=f"you may not {verb} {what}", remedy=f"needs the right: kubectl auth can-i {asked}")
+
+
+_CLUSTER_SCOPED = ("nodes",)

@@ -18,7 +18,7 @@ def nodes_closed(cluster: Cluster) -> Verdict:
     ]
     if shut:
         return fail(
-            f"{counted(len(shut), 'node')} take no GPU pods",
+            f"closed for GPU pods: {counted(len(shut), 'node')}",
             remedy="the reason names the pod (delete it, or repair its annotation) or what is wrong "
             "with the node",
             objects=shut,

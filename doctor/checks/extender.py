@@ -53,10 +53,10 @@ def extender_reachable(cluster: Cluster) -> Verdict:
     reached = cluster.extender.reached
     if isinstance(reached, Unseen):
         return unseen(reached)
-    if reached.status in (200, 503) and not reached.text.lstrip().startswith("{"):
+    if reached.status:  # 503 is the extender's own word for not being ready
         return ok("the extender's view port answers")
     return fail(
-        f"the extender's view port does not answer: {reached.status} {_sentence(reached)}",
+        f"the extender's view port does not answer: {_sentence(reached)}",
         remedy="see whether its pods are ready, whether --view-listen is given, and whether a NetworkPolicy "
         "(networkPolicy.viewFrom) or a firewall between the API server and the pods is in the way",
     )
@@ -98,22 +98,23 @@ def extender_called(cluster: Cluster) -> Verdict:
     """Whether kube-scheduler looks at pods that ask for memory, and asks the extender about them (I1)."""
     if isinstance(cluster.pods, Unseen):
         return unseen(cluster.pods)
-    waiting = [pod for pod in cluster.pods if _waits(pod, cluster=cluster)]
-    if not waiting:
-        return ok("no pod waits to be scheduled")
-    broken = [f"{pod.key}: {said}" for pod in waiting if (said := _breakdown(pod))]
+    ours = [pod for pod in cluster.pods if _waits(pod, cluster=cluster)]
+    broken = [f"{pod.key}: {said}" for pod in ours if (said := _breakdown(pod))]
     if broken:
         return fail(
-            f"kube-scheduler stumbles over {counted(len(broken), 'waiting pod')}",
+            f"kube-scheduler cannot place {counted(len(broken), 'waiting pod')}: a call of it fails",
             remedy="where it names the extender: see extender-ready, and the URL and certificates in "
             "kube-scheduler's configuration (gpushare-extender scheduler-config)",
             objects=broken,
         )
+    waiting = [pod for pod in ours if age_of(pod, now=cluster.now) > PATIENCE]
+    if not waiting:
+        return ok("no pod waits to be scheduled")
     ignored = [pod.key for pod in waiting if pod.condition("PodScheduled") is None]
     if ignored:
         return fail(
-            f"no kube-scheduler looks at {counted(len(ignored), 'pod')} that name schedulerName "
-            f"{cluster.scheduler_name}",
+            f"no kube-scheduler looks at schedulerName {cluster.scheduler_name}: "
+            f"{counted(len(ignored), 'waiting pod')}",
             remedy="see scheduler-active and scheduler-config: a running kube-scheduler must have a "
             "profile of "
             "exactly this name",
@@ -135,7 +136,7 @@ def _never_called(cluster: Cluster, *, waiting: list[SeenPod]) -> Verdict:
     asked_about = [pod.key for pod in waiting if _FILTERED_OUT not in _message(pod)]
     if asked_about:
         return fail(
-            f"kube-scheduler has never asked the extender, though {counted(len(asked_about), 'pod')} wait",
+            f"kube-scheduler has never asked the extender about {counted(len(asked_about), 'waiting pod')}",
             remedy="see scheduler-config: the kube-scheduler that serves these pods must list the extender, "
             f"with {cluster.names.memory} as its managed resource",
             objects=asked_about,
@@ -149,7 +150,7 @@ def _never_called(cluster: Cluster, *, waiting: list[SeenPod]) -> Verdict:
 
 def _waits(pod: SeenPod, *, cluster: Cluster) -> bool:
     mine = pod.spec.scheduler_name == cluster.scheduler_name
-    return mine and not pod.node_name and not pod.is_terminal and age_of(pod, now=cluster.now) > PATIENCE
+    return mine and not pod.node_name and not pod.is_terminal
 
 
 def age_of(pod: SeenPod, *, now: float) -> float:

@@ -53,14 +53,14 @@ def node_capacity(cluster: Cluster) -> Verdict:
     nodes = [node for node in shared_nodes(cluster) if _readable(node, cluster=cluster)]
     if not nodes:
         return skip(_NO_NODES)
-    faults = [f"{node.name}: {fault}" for node in nodes for fault in _capacity_faults(node, cluster=cluster)]
+    faults = [(node.name, fault) for node in nodes for fault in _capacity_faults(node, cluster=cluster)]
     if faults:
         return fail(
-            f"{counted(len(faults), 'capacity')} wrong".replace("capacitys", "capacities"),
+            f"capacities that do not fit the cards: {counted(len({node for node, _ in faults}), 'node')}",
             remedy="the plugin writes them within seconds and kubelet follows within 10 s: look "
             "again, then at the "
             "plugin's log (right to patch nodes/status) and at kubelet's",
-            objects=faults,
+            objects=[f"{node}: {fault}" for node, fault in faults],
         )
     return ok(
         f"{cluster.names.memory} and {cluster.names.count} of {counted(len(nodes), 'node')} agree "
@@ -151,8 +151,8 @@ def unit(cluster: Cluster) -> Verdict:
         if others:
             names = [f"{name}: {unit}" for unit, names in others.items() for name in names]
             return fail(
-                f"the extender counts {told.unit}, and {counted(len(names), 'node')} another unit: "
-                "they take no pods",
+                f"another unit than the extender's ({told.unit}), and so no pods: "
+                f"{counted(len(names), 'node')}",
                 remedy="give all programs one resource.unit (helm upgrade) and restart the device plugin",
                 objects=names,
             )
@@ -180,7 +180,7 @@ def rival_plugins(cluster: Cluster) -> Verdict:
     ]
     if found:
         return fail(
-            f"{counted(len(found), 'node')} also announce whole cards: the same card is handed out twice",
+            f"the same cards are also announced whole, and handed out twice: {counted(len(found), 'node')}",
             remedy="keep the two device plugins on different nodes, by the node selectors of their "
             "DaemonSets",
             objects=found,

@@ -61,8 +61,8 @@ def plugin_on_nodes(cluster: Cluster) -> Verdict:
     strays = [name for name, cards in cluster.cards.items() if _publishes(cards) and name not in names]
     if strays:
         return warn(
-            f"{counted(len(strays), 'node')} publish cards without {_selector(found)}: no plugin "
-            "answers kubelet there",
+            f"cards published without {_selector(found)}, where no plugin answers kubelet: "
+            f"{counted(len(strays), 'node')}",
             remedy=f"label them ({_selector(found)}), or take the cards off: gpushare-device-plugin "
             "--uninstall "
             "--node-name NODE",

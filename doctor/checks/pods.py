@@ -22,7 +22,7 @@ def pods_scheduler(cluster: Cluster) -> Verdict:
     if not lost:
         return ok("every waiting pod names the scheduler that asks the extender")
     found = [f"{pod.key}: schedulerName {pod.spec.scheduler_name}" for pod in lost]
-    said = f"{counted(len(lost), 'waiting pod')} name another scheduler, which knows no cards"
+    said = f"waiting for a scheduler that knows no cards: {counted(len(lost), 'pod')}"
     remedy = (
         f"have pods name schedulerName {cluster.scheduler_name} (a pod's cannot be changed: delete "
         "and create), or set "
@@ -44,7 +44,7 @@ def pods_without_card(cluster: Cluster) -> Verdict:
     ]
     if found:
         return fail(
-            f"{counted(len(found), 'pod')} on a node without a card: the extender was never asked about them",
+            f"on a node without a card, past the extender: {counted(len(found), 'pod')}",
             remedy="delete them, and have what makes them name the GPU scheduler and no node; until "
             "then their nodes "
             "take no GPU pods",
@@ -56,10 +56,11 @@ def pods_without_card(cluster: Cluster) -> Verdict:
 def _why(pod: SeenPod, cluster: Cluster) -> str:
     if _elsewhere(pod, cluster):
         return f"bound by {pod.spec.scheduler_name}, which does not ask the extender"
-    if pod.condition("PodScheduled") is None:
-        return "created with spec.nodeName, past every scheduler"
+    # kubelet marks a pod as scheduled that nobody has scheduled: which of these it was cannot be seen (1.36).
     return (
-        f"bound by {pod.spec.scheduler_name} without the extender: see scheduler-config (bindVerb, ignorable)"
+        "its manifest names the node, or kube-scheduler bound it without the extender (see "
+        "scheduler-config), "
+        "or its annotations were removed"
     )
 
 
@@ -74,7 +75,7 @@ def pods_unreadable(cluster: Cluster) -> Verdict:
     ]
     if found:
         return fail(
-            f"{counted(len(found), 'pod')} whose card cannot be read: their nodes take no GPU pods",
+            f"card not readable, which closes the node: {counted(len(found), 'pod')}",
             remedy="delete these pods; find who changes the annotations (only the extender and the "
             "device plugin may)",
             objects=found,
@@ -97,7 +98,7 @@ def pods_waiting_for_kubelet(cluster: Cluster) -> Verdict:
     ]
     if slow:
         return warn(
-            f"{counted(len(slow), 'pod')} with a card and not taken up by their kubelet",
+            f"given a card and not taken up by kubelet: {counted(len(slow), 'pod')}",
             remedy="see whether the nodes are Ready and the plugin's and kubelet's logs there",
             objects=slow,
         )
@@ -115,7 +116,7 @@ def pods_refused_by_kubelet(cluster: Cluster) -> Verdict:
     ]
     if found:
         return warn(
-            f"{counted(len(found), 'pod')} refused on the node (UnexpectedAdmissionError)",
+            f"refused on the node (UnexpectedAdmissionError): {counted(len(found), 'pod')}",
             remedy="the message says why, docs/device-plugin.md what to do; the pods themselves can "
             "be deleted",
             objects=found,
@@ -138,7 +139,7 @@ def pods_waiting_for_room(cluster: Cluster) -> Verdict:
     ]
     if waiting:
         return warn(
-            f"{counted(len(waiting), 'pod')} find no room",
+            f"no room: {counted(len(waiting), 'pod')}",
             remedy="the reasons are explained in docs/extender.md; kubectl inspect gpushare shows "
             "what is free",
             objects=waiting,

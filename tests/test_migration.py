@@ -19,6 +19,7 @@ import pytest_asyncio
 from gpushare.names import VISIBLE_DEVICES
 from gpushare.refusals import Reason
 from tests.build import NAMES
+from tests.chart.rendering import render
 from tests.deviceplugin import cluster as node_side
 from tests.deviceplugin.pods import C
 from tests.extender import cluster as scheduler_side
@@ -184,3 +185,34 @@ async def test_a_cluster_of_both_plugins_and_units_says_which_node_counts_otherw
             answer = await scheduler.filter(await api.pod("new", 10), nodes=nodes)
             assert sorted(answer["NodeNames"]) == ["classic", "ours"]
             assert answer["FailedAndUnresolvableNodes"] == {"in-mib": Reason.UNIT_MISMATCH}
+
+
+CLASSIC_OBJECTS = {
+    # Cluster-scoped objects, and those in kube-system, of the classic components' manifests.
+    ("ClusterRole", "gpushare-schd-extender"),
+    ("ClusterRole", "gpushare-device-plugin"),
+    ("ClusterRoleBinding", "gpushare-schd-extender"),
+    ("ClusterRoleBinding", "gpushare-device-plugin"),
+    ("Deployment", "gpushare-schd-extender"),
+    ("Service", "gpushare-schd-extender"),
+    ("DaemonSet", "gpushare-device-plugin-ds"),
+}
+
+
+@pytest.mark.parametrize("mode", ["pair", "external"])
+def test_nothing_that_the_chart_installs_is_called_as_a_classic_object(mode: str) -> None:
+    """Helm refuses to install over objects that it did not make."""
+    release = render({"scheduler": {"mode": mode}, "resource": {"unit": "GiB"}})
+    assert {(each["kind"], each["metadata"]["name"]) for each in release.objects} & CLASSIC_OBJECTS == set()
+
+
+async def test_a_card_can_be_written_down_for_a_pod_that_nobody_scheduled(classic: ClassicNode) -> None:
+    async with classic.classic_plugin():
+        await classic.known(free=[15, 15])
+        pod = await classic.node.create("unseen", C(memory=3, slots=0))
+        await classic.node.bind(pod)
+        await classic.scheduler.shut(NODE)
+        await classic.api.patch(
+            "/api/v1/namespaces/default/pods/unseen", {"metadata": {"annotations": {NAMES.index: "0"}}}
+        )
+        await classic.known(free=[12, 15])

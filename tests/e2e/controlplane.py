@@ -102,3 +102,22 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
         server.until(lambda: etcd.alive and plane.api.is_ready(), what="kube-apiserver is ready", seconds=90)
         yield plane
         plane.api.close()
+
+
+@contextlib.contextmanager
+def controllers(plane: ControlPlane, *names: str) -> Iterator[Program]:
+    """Run some of kube-controller-manager's controllers.
+
+    Never all: its node lifecycle would taint the nodes that have no kubelet.
+    """
+    command: Line = [
+        binaries.require("kube-controller-manager"),
+        f"--kubeconfig={plane.admin_kubeconfig()}",
+        f"--controllers={','.join(names)}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={free_port()}",
+        f"--cert-dir={plane.folder / 'controllers'}",
+    ]
+    with Program("kube-controller-manager", command, folder=plane.folder) as program:
+        yield program

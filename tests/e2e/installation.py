@@ -64,7 +64,7 @@ class Installation:
         """The API server as that service account sees it."""
         return Api(self.plane.url, ca=self.plane.keys.ca.cert, token=self.token(account, pod=pod))
 
-    def agent_pod(self, node: str) -> str:
+    def agent_pod(self, node: str, *, image: str = "none") -> str:
         """Stands for the DaemonSet's pod on a node, whose name it returns: tokens are bound to it."""
         name = f"gpushare-device-plugin-{node}"
         self.plane.api.ensure(
@@ -76,7 +76,8 @@ class Installation:
                     "nodeName": node,
                     "serviceAccountName": "gpushare-device-plugin",
                     "terminationGracePeriodSeconds": 0,
-                    "containers": [{"name": "stand-in", "image": "none", "imagePullPolicy": "Never"}],
+                    "automountServiceAccountToken": False,
+                    "containers": [{"name": "stand-in", "image": image, "command": ["sleep", "86400"]}],
                 },
             }
         )

@@ -10,17 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from tests.e2e import binaries
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.image import write_image
+from tests.e2e.installation import Installation
 from tests.e2e.machine import Machine, machine
-from tests.e2e.programs import Line, Program, free_port
+from tests.e2e.programs import Line, Program, eventually, free_port, own
 
 NODE = "real-node"
+AGENT = "gpushare-device-plugin"
 SAMPLES_IMAGE = "docker.io/library/busybox:1.37"
-"""As the samples name it."""
+"""As the samples name it (`busybox:1.37`)."""
+CARDS = tuple({"uuid": f"GPU-e2e-{index}", "memory": 16276, "model": "Tesla T4"} for index in range(4))
+"""The simulated cards of the node, as the chart takes them."""
 PAUSE_IMAGE = "docker.io/library/pause:1"
 CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
 
@@ -60,6 +65,8 @@ class RealNode:
         self.plane = plane
         self.machine = inside
         self.kubelet: Program | None = None
+        self.view = ""
+        """Where the device plugin's probes and metrics are."""
 
     def start_kubelet(self) -> None:
         """Start it, and return once the node is ready and free of taints."""
@@ -74,6 +81,29 @@ class RealNode:
         self.kubelet.until(self._is_ready, what="the node is ready", seconds=90)
         # Without kube-controller-manager's node lifecycle nobody else takes it off.
         self.plane.api.merge(f"/api/v1/nodes/{NODE}", {"spec": {"taints": None}})
+
+    def start_agent(self, installation: Installation, *, name: str = "device-plugin") -> Program:
+        """Start our device plugin as the chart's DaemonSet does, with the token of a pod on this node."""
+        stand_in = installation.agent_pod(NODE, image=SAMPLES_IMAGE)
+        self.view = f"http://127.0.0.1:{free_port()}"
+        instead = {
+            "--kubeconfig": str(installation.kubeconfig(AGENT, pod=stand_in)),
+            "--node-name": NODE,
+            "--kubelet-dir": str(self.machine.kubelet_dir),
+            "--metrics-listen": self.view.removeprefix("http://"),
+        }
+        command = installation.command(
+            ("DaemonSet", AGENT), "device-plugin", folder=self.machine.folder, instead=instead
+        )
+        agent = Program(name, [own(AGENT), *command.arguments], folder=self.machine.folder)
+        agent.until(self._agent_is_ready, what="the device plugin is ready")
+        return agent
+
+    def _agent_is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.view}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
 
     def stop_kubelet(self) -> None:
         """End it; its containers go on."""
@@ -92,6 +122,13 @@ class RealNode:
 
     def environment(self, pod: dict[str, Any], container: str) -> dict[str, str]:
         """The variables that a container of the samples has printed."""
+        asks = any(
+            each["name"] == container and each["resources"].get("limits")
+            for each in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+        )
+        eventually(
+            lambda: self.output(pod, container) or not asks, what=f"{container} has printed what it was given"
+        )
         lines = self.output(pod, container).splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 

@@ -42,17 +42,27 @@ class Machine:
         self.cgroup = f"/{folder.name}"
         """The cgroup below which all pods are."""
         self._holder = holder
+        self._programs: list[Program] = []
 
     def start(self, name: str, command: Sequence[str | Path]) -> Program:
         """Start a program inside."""
         inside: Line = [binaries.require("nsenter"), f"--target={self._first}", "--mount", "--pid"]
-        return Program(name, [*inside, *command], folder=self.folder)
+        program = Program(name, [*inside, *command], folder=self.folder)
+        self._programs.append(program)
+        return program
 
     def end(self, program: Program) -> None:
         """End a program that was started inside: nsenter has a child, and does not pass signals on."""
         for child in _children(program.process.pid):
             os.kill(child, signal.SIGTERM)
         program.wait()
+
+    def close(self) -> None:
+        """End all that is inside, by its first process."""
+        for process in _children(self._holder.process.pid):
+            os.kill(process, signal.SIGKILL)
+        for program in (self._holder, *self._programs):
+            program.kill()
 
     @property
     def _first(self) -> int:
@@ -90,10 +100,7 @@ def machine(folder: Path) -> Iterator[Machine]:
         holder.until(ready.exists, what="its namespaces are there")
         yield made
     finally:
-        first = _children(holder.process.pid)
-        for process in first:
-            os.kill(process, signal.SIGKILL)
-        holder.kill()
+        made.close()
         for path in cgroups:
             _remove_cgroup(path)
         for path, text in sysctls.items():

@@ -19,7 +19,7 @@ from tests.rights import uses
     ("role", "rights"),
     [
         ("gpushare-extender", extender.RIGHTS),
-        ("gpushare-device-plugin", plugin.RIGHTS),
+        ("gpushare-plugin", plugin.RIGHTS),
         ("gpushare-uninstall", plugin.UNINSTALL_RIGHTS),
     ],
 )
@@ -88,7 +88,7 @@ def test_the_pair_may_what_kubernetes_own_scheduler_may() -> None:
 def test_the_device_plugin_and_the_uninstall_have_one_role_each() -> None:
     release = render()
 
-    assert rights_of(release, "gpushare-device-plugin") == {"gpushare-device-plugin"}
+    assert rights_of(release, "gpushare-device-plugin") == {"gpushare-plugin"}
     assert rights_of(release, "gpushare-uninstall") == {"gpushare-uninstall"}
 
 

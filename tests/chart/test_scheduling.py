@@ -1,0 +1,203 @@
+"""kube-scheduler in the pair and beside it: what it is told, which version it is, how it starts and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.schedulerconfig import Call, Election, Profile, Tls, configuration
+from gpushare.placement import Policy
+from tests.chart.rendering import Release, render
+from tests.chart.secrets import upgrade
+
+POLICIES = [Policy.BINPACK, Policy.SPREAD]
+
+
+@pytest.mark.parametrize("kubernetes", ["1.25", "1.36"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_I2_the_pair_is_told_what_scheduler_config_prints(policy: Policy, kubernetes: str) -> None:
+    values = {
+        "scheduler": {"policy": policy.value, "name": "packed", "extenderWeight": 31},
+        "resource": {"memory": "example.com/vram"},
+    }
+
+    told = pair_configuration(render(values, namespace="gpus", kubernetes=kubernetes))
+
+    assert told == configuration(
+        call=Call(resource="example.com/vram", weight=31),
+        profile=Profile(name="packed", policy=policy),
+        election=Election(namespace="gpus"),
+    )
+
+
+def test_I2_by_default_too() -> None:
+    told = pair_configuration(render())
+    (asked,) = told["extenders"]
+
+    assert told == configuration()
+    assert told["apiVersion"] == "kubescheduler.config.k8s.io/v1"
+    assert asked["ignorable"] is False
+    assert asked["managedResources"] == [{"name": "aliyun.com/gpu-mem", "ignoredByScheduler": False}]
+
+
+@pytest.mark.parametrize("name", ["gpushare-scheduler", "default-scheduler"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_I2_the_notes_say_what_the_control_planes_scheduler_has_to_be_told(policy: Policy, name: str) -> None:
+    release = render(
+        {
+            "scheduler": {"mode": "external", "policy": policy.value, "name": name},
+            "external": {"clusterIP": "10.96.0.77"},
+        }
+    )
+
+    assert noted_configuration(release) == external_configuration("10.96.0.77", policy=policy, name=name)
+    assert "CLUSTER_IP" not in release.notes
+
+
+def test_the_notes_of_an_upgrade_know_the_services_address() -> None:
+    values = {"scheduler": {"mode": "external"}}
+    first = render(values, kubernetes="1.30")
+    service = first.one("Service", "gpushare-extender")
+    service["spec"]["clusterIP"] = "fd00::7"
+
+    later = upgrade(values, there=[service])
+
+    assert "CLUSTER_IP" in first.notes
+    assert "get service gpushare-extender" in first.notes
+    assert noted_configuration(later) == external_configuration("[fd00::7]")
+
+
+def test_the_notes_tell_how_kube_scheduler_gets_its_certificate() -> None:
+    notes = render({"scheduler": {"mode": "external"}}).notes
+
+    assert "get secret gpushare-scheduler-client" in notes
+    assert "{{ index .data" in notes
+
+
+@pytest.mark.parametrize(
+    ("cluster", "image"),
+    [
+        ("1.36", "v1.36.0"),
+        ("v1.30.5-gke.100", "v1.30.5"),
+        ("v1.31.2+k3s1", "v1.31.2"),
+        ("v1.29.9-eks-a737599", "v1.29.9"),
+        ("v1.33.1+rke2r1", "v1.33.1"),
+        ("v1.34.0-rc.1", "v1.34.0"),
+    ],
+)
+def test_kube_scheduler_is_of_the_clusters_version_without_a_providers_suffix(
+    cluster: str, image: str
+) -> None:
+    found = pod(render(kubernetes=cluster))["containers"]
+
+    assert by_name(found)["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{image}"
+
+
+def test_kube_scheduler_can_be_of_another_version() -> None:
+    values = {"scheduler": {"image": {"repository": "mirror.example/kube-scheduler", "tag": "v1.30.14"}}}
+
+    containers = by_name(pod(render(values))["containers"])
+
+    assert containers["kube-scheduler"]["image"] == "mirror.example/kube-scheduler:v1.30.14"
+
+
+@pytest.mark.parametrize(("cluster", "waits"), [("v1.29.9", False), ("v1.30.0-gke.7", True), ("1.36", True)])
+def test_kube_scheduler_gives_its_lease_up_after_the_extenders_last_bind(cluster: str, waits: bool) -> None:  # noqa: FBT001
+    spec = pod(render(kubernetes=cluster))
+    containers = by_name(spec["containers"])
+
+    # PodLifecycleSleepAction is on since 1.30; a bind takes 3.9 s at most.
+    expected = {"preStop": {"sleep": {"seconds": 5}}} if waits else None
+    assert containers["kube-scheduler"].get("lifecycle") == expected
+    assert "lifecycle" not in containers["extender"]
+    assert spec["terminationGracePeriodSeconds"] >= 15
+
+
+@pytest.mark.parametrize(("cluster", "ready"), [("1.30", "/healthz"), ("1.31", "/readyz")])
+def test_kube_schedulers_probes_ask_its_secure_port(cluster: str, ready: str) -> None:
+    container = by_name(pod(render(kubernetes=cluster))["containers"])["kube-scheduler"]
+
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    assert container["readinessProbe"]["httpGet"]["path"] == ready
+    assert container["ports"] == [{"name": "https", "containerPort": 10259}]
+    assert "--secure-port=10259" in container["args"]
+
+
+def test_the_extender_may_take_its_time_to_read_a_large_cluster() -> None:
+    probe = by_name(pod(render())["containers"])["extender"]["startupProbe"]
+
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 60
+
+
+def test_pods_roll_when_the_configuration_changes_and_only_then() -> None:
+    def mark(values: dict[str, Any]) -> str:
+        deployment = render(values).one("Deployment", "gpushare-scheduler")
+        found: str = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    assert mark({"scheduler": {"extenderWeight": 31}}) != mark({})
+    assert mark({"scheduler": {"replicas": 3}}) == mark({})
+
+
+def test_a_pair_can_be_drained_one_at_a_time() -> None:
+    release = render()
+    spec = release.one("PodDisruptionBudget", "gpushare-scheduler")["spec"]
+    (first, *_) = pod(release)["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+
+    assert spec["maxUnavailable"] == 1
+    assert first["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+
+
+def test_only_the_leader_is_ready_so_nothing_waits_for_the_others() -> None:
+    release = render({"scheduler": {"mode": "external"}})
+    strategy = release.one("Deployment", "gpushare-extender")["spec"]["strategy"]
+
+    assert strategy["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "100%"}
+    assert not release.of("PodDisruptionBudget")
+
+
+def pair_configuration(release: Release) -> Any:
+    return yaml.safe_load(release.one("ConfigMap", "gpushare-scheduler")["data"]["config.yaml"])
+
+
+def noted_configuration(release: Release) -> Any:
+    """The indented document among the notes."""
+    _, _, rest = release.notes.partition("  apiVersion: kubescheduler")
+    lines = ("  apiVersion: kubescheduler" + rest).splitlines()
+    document = []
+    for line in lines:
+        if not line.startswith("  "):
+            break
+        document.append(line)
+    return yaml.safe_load("\n".join(document))
+
+
+def external_configuration(
+    host: str, *, policy: Policy = Policy.BINPACK, name: str = "gpushare-scheduler"
+) -> Any:
+    folder = "/etc/kubernetes/gpushare"
+    tls = Tls(
+        ca=f"{folder}/ca.crt",
+        cert=f"{folder}/tls.crt",
+        key=f"{folder}/tls.key",
+        server_name="gpushare-extender.gpushare-system.svc",
+    )
+    return configuration(
+        call=Call(url=f"https://{host}:39999/gpushare-scheduler", tls=tls),
+        profile=Profile(name=name, policy=policy, beside_default=name != "default-scheduler"),
+        election=Election(namespace="kube-system", name="kube-scheduler"),
+        kubeconfig="/etc/kubernetes/scheduler.conf",
+    )
+
+
+def pod(release: Release) -> Any:
+    return release.one("Deployment", "gpushare-scheduler")["spec"]["template"]["spec"]
+
+
+def by_name(containers: list[Any]) -> dict[str, Any]:
+    return {each["name"]: each for each in containers}

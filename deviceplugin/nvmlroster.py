@@ -63,6 +63,7 @@ class Roster:
         self._entries: dict[str, _Entry] = {}
         self._gpus: dict[str, int] = {}
         self._said: dict[str, str] = {}
+        self._has_looked = False
         self.has_missing = False
         """Whether a GPU is gone or did not answer in the last look: opening NVML anew may bring it back."""
 
@@ -100,6 +101,10 @@ class Roster:
             self._say("gpu", uuid, "is in MIG mode and has no instances: nothing of it is shared")
         shared = {uuid for uuid, entry in self._entries.items() if entry.card}
         self.has_missing = bool(missed) or not seen.issuperset(shared)
+        if not self._has_looked:
+            self._has_looked = True
+            silent = {name for each in look.silent for name in (each.uuid, str(each.gpu))}
+            self._sharing.tell_of_unknown(silent.union(look.read, *map(self._names, look.cards)))
 
     def fail(self, fault: Fault, *, gpu: int | None = None) -> None:
         """A look did not succeed; `gpu` is NVML's index of the one that is to blame, if it is one."""
@@ -140,8 +145,7 @@ class Roster:
 
     def _card(self, sighting: Sighting, *, index: int, sharers: int) -> Card | None:
         """What is announced of a card that answers, if anything."""
-        gpu = self._gpus[sighting.gpu_uuid]
-        names = (sighting.uuid, str(index), sighting.gpu_uuid, str(gpu))
+        names = self._names(sighting)
         if self._sharing.excludes(names):
             return None
         # Compute instances of one GPU instance have its memory in common, silent ones too.
@@ -154,6 +158,11 @@ class Roster:
         if not units:
             return None
         return Card(index=index, uuid=sighting.uuid, memory=units, model=sighting.model, numa=sighting.numa)
+
+    def _names(self, sighting: Sighting) -> tuple[str, ...]:
+        """What a card goes by in settings: its own UUID and index, and those of its GPU."""
+        index, gpu = self._entries[sighting.uuid].index, self._gpus[sighting.gpu_uuid]
+        return sighting.uuid, str(index), sighting.gpu_uuid, str(gpu)
 
     def _new_index(self, sighting: Sighting) -> int:
         if sighting.gpu_uuid not in self._gpus:

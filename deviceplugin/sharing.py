@@ -9,7 +9,8 @@ One text serves a whole DaemonSet: an item applies on every node, or with `NODE:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 from deviceplugin.errors import SettingError
 from gpushare.cards import UNITS, Card
 from gpushare.errors import quoted
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,27 +32,45 @@ class Sharing:
     """Units of cards that report no memory."""
     reserve: int = 0
     """Units kept back on every card."""
+    named_here: frozenset[str] = frozenset()
+    """Cards of which something was said for this node alone, `NODE:CARD`."""
 
     @classmethod
     def parse(
         cls, *, node: str, unit: str = "MiB", exclude: str = "", memory_of: str = "", reserve: int = 0
     ) -> Sharing:
         """Read the settings' texts for `node`; raises `SettingError` for an item that makes no sense."""
-        excluded = frozenset(name for place, name in map(_place, _items(exclude)) if place in ("", node))
+        places = [_place(item) for item in _items(exclude)]
+        excluded = frozenset(name for place, name in places if place in ("", node))
         sizes: dict[str, int] = {}
         for item in _items(memory_of):
             card, equals, size = item.partition("=")
             place, name = _place(card)
+            places.append((place, name))
             if not equals or not (size.isascii() and size.isdigit()) or int(size) == 0:
                 raise SettingError(f"{quoted(item)} is not [NODE:]CARD=UNITS with a whole number above zero")
             # What is said of this node wins over what is said of all.
             if place == node or (place == "" and name not in sizes):
                 sizes[name] = int(size)
-        return cls(unit=unit, excluded=excluded, sizes=sizes, reserve=reserve)
+        named_here = frozenset(name for place, name in places if place and place == node)
+        return cls(unit=unit, excluded=excluded, sizes=sizes, reserve=reserve, named_here=named_here)
 
     def excludes(self, names: Iterable[str]) -> bool:
         """Whether a card that goes by any of these names is left out."""
         return not self.excluded.isdisjoint(names)
+
+    def tell_of_unknown(self, names: Collection[str]) -> None:
+        """Log which cards the settings name that are none of this node's; `names` is all that those go by.
+
+        It is a mistake where it was said of this node. Where one list serves all nodes, the card may well be
+        another's.
+        """
+        for setting, named in (("exclude", self.excluded), ("memory-of", self.sizes.keys())):
+            for name in sorted(named - set(names)):
+                if name in self.named_here:
+                    log.warning("this node has no such card %s=%s", setting, quoted(name))
+                else:
+                    log.info("this node has no such card %s=%s; another may", setting, quoted(name))
 
     def units(self, usable_bytes: int | None, *, names: Iterable[str]) -> int | None:
         """The size to announce, 0 where nothing is left of the card.

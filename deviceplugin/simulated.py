@@ -161,6 +161,7 @@ class SimulatedCards:
 
     async def follow(self) -> AsyncIterator[tuple[Card, ...]]:
         """Yield the cards, and again after every change of the file that makes sense."""
+        self._sharing.tell_of_unknown({name for card in self._cards for name in (card.uuid, str(card.index))})
         yield self._sharing.apply(self._cards)
         async for _ in watchfiles.awatch(
             self._path.resolve().parent,

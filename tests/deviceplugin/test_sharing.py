@@ -62,6 +62,13 @@ async def test_N13_L12_simulated_cards_go_by_the_same_rules(
     assert await announced(path, *flags) == expected
 
 
+async def test_N13_a_named_card_that_is_not_there_is_told_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await announced(path, "--exclude", "0,GPU-b,n1:3")
+    assert [each.message for each in caplog.records] == ["this node has no such card exclude='3'"]
+
+
 async def test_a_simulated_card_says_why_it_is_not_healthy(path: Path) -> None:
     cards = await anext(SimulatedCards(path, sharing=Sharing(reserve=100)).follow())
     assert cards[1] == Card(index=1, uuid="GPU-b", memory=7900, healthy=False, reason="taken out")

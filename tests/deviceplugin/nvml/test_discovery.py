@@ -218,6 +218,35 @@ async def test_N13_excluded_cards_are_left_out_and_the_others_keep_their_index(
         assert [card.index for card in seen.cards] == left
 
 
+async def test_N13_a_named_card_that_is_not_there_is_told_of_once(
+    board: Board, clock: Clock, cards: Cards, caplog: pytest.LogCaptureFixture
+) -> None:
+    split(board)
+    caplog.set_level("INFO")
+    known = "0,GPU-2,GPU-1,MIG-b,200,other:9"
+    source = cards(exclude=f"{known},7,{NODE}:GPU-gone", memory_of=f"1=5,8=5,{NODE}:9=5")
+    async with following(source, clock=clock) as seen:
+        await seen.tick(2)
+    told = [(each.levelname, each.message) for each in caplog.records if "no such card" in each.message]
+    assert told == [
+        ("INFO", "this node has no such card exclude='7'; another may"),
+        ("WARNING", "this node has no such card exclude='GPU-gone'"),
+        ("INFO", "this node has no such card memory-of='8'; another may"),
+        ("WARNING", "this node has no such card memory-of='9'"),
+    ]
+
+
+async def test_N13_a_silent_gpu_is_there(
+    board: Board, clock: Clock, cards: Cards, caplog: pytest.LogCaptureFixture
+) -> None:
+    board.gpu("GPU-0")
+    board.gpu("GPU-1")
+    board.fail("nvmlDeviceGetMemoryInfo", LOST, uuid="GPU-1")
+    async with following(cards(exclude=f"{NODE}:1"), clock=clock) as seen:
+        assert seen.sizes().keys() == {0}
+    assert not any("no such card" in each.message for each in caplog.records)
+
+
 async def test_N13_an_excluded_index_means_the_same_card_after_nvml_numbers_anew(
     board: Board, clock: Clock, cards: Cards
 ) -> None:

@@ -55,16 +55,36 @@ its Service, else in namespace {DEFAULT_NAMESPACE}.
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    options = _parser().parse_intermixed_args(argv)
-    _check(options)
+    options = parse(argv)
     try:
-        code = asyncio.run(_run(options))
+        code = asyncio.run(run(options))
     except KeyboardInterrupt:
         code = 0 if options.watch else 130
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the flags; what makes no sense ends the program with code 2."""
+    options = _parser().parse_intermixed_args(argv)
+    _check(options)
+    return options
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Print what was asked for and return the exit code; with `--watch` until cancelled."""
+    if options.watch:
+        return await _watch(options, screen=sys.stdout)
+    try:
+        async with await _connect(options) as api:
+            text, remarks = await _Look(api, options).once()
+    except GpuShareError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    _show(text, remarks)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,7 +119,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """End the program with code 2 for what makes no sense together."""
     if options.details and options.output == "wide":
         _parser().error("-d is a table of its own: leave out -o wide")
     if not options.interval > 0:
@@ -109,19 +128,6 @@ def _check(options: argparse.Namespace) -> None:
             Names.of(options.resource)
         except ResourceNameError as error:
             _parser().error(str(error))
-
-
-async def _run(options: argparse.Namespace) -> int:
-    if options.watch:
-        return await _watch(options, screen=sys.stdout)
-    try:
-        async with await _connect(options) as api:
-            text, remarks = await _Look(api, options).once()
-    except GpuShareError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    _show(text, remarks)
-    return 0
 
 
 async def _watch(options: argparse.Namespace, *, screen: TextIO) -> int:

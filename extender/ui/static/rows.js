@@ -261,7 +261,7 @@ function podPart(pod, { node, card, scale, unit, cardWidth, named, search, keys,
 function missingPart(node, { unit, keys }) {
   return el(
     "ul",
-    { class: "missing", "aria-label": `Pods of ${node.name} on cards that are not there` },
+    { class: "strays", "aria-label": `Pods of ${node.name} on cards that are not there` },
     ...node.missing.map((pod, at) =>
       el(
         "li",
@@ -298,5 +298,5 @@ const isSettled = (pod) => pod.standing === "seen" && pod.assigned;
 export function standing(pod) {
   if (pod.standing === "reserved") return "bind in flight";
   if (pod.standing === "bound") return "bound just now";
-  return pod.assigned ? "given to kubelet" : "waiting for kubelet";
+  return pod.assigned ? "assigned" : "waiting for kubelet";
 }

@@ -40,16 +40,19 @@ export class Search {
   matches(node, podsOf, hasProblem) {
     if (this.onlyProblems && !hasProblem(node)) return false;
     if (!this.terms.length) return true;
-    const parts = [node.name, node.address ?? ""];
+    const parts = ["", node.name, node.address ?? ""];
     for (const card of node.devs) parts.push(card.model, card.uuid);
     for (const pod of podsOf(node)) parts.push(`${pod.namespace}/${pod.name}`);
     const text = parts.join("\n").toLowerCase();
-    return this.terms.every((term) => text.includes(term));
+    return this.terms.every((term) => text.includes(whole(term)));
   }
 
   /** Whether one of the words names this pod. */
   names(pod) {
-    const text = `${pod.namespace}/${pod.name}`.toLowerCase();
-    return this.terms.some((term) => text.includes(term));
+    const text = `\n${pod.namespace}/${pod.name}`.toLowerCase();
+    return this.terms.some((term) => text.includes(whole(term)));
   }
 }
+
+/** What has a slash in it begins with the namespace: `search/` is not `research/`. */
+const whole = (term) => (term.includes("/") && !term.startsWith("/") ? `\n${term}` : term);

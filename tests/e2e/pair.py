@@ -69,6 +69,17 @@ class Pair:
         )
 
     @property
+    def pre_stop(self) -> float:
+        """Seconds that kubelet lets kube-scheduler go on when it ends the pod: the chart's preStop."""
+        spec = self.installation.release.one(*DEPLOYMENT)["spec"]["template"]["spec"]
+        (seconds,) = (
+            each["lifecycle"]["preStop"]["sleep"]["seconds"]
+            for each in spec["containers"]
+            if each["name"] == "kube-scheduler"
+        )
+        return float(seconds)
+
+    @property
     def leads(self) -> bool:
         return "successfully acquired lease" in self.scheduler.text().lower()
 

@@ -97,12 +97,18 @@ class HttpServer(uvicorn.Server):
         self._ending.set()
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not the traceback of a request that uvicorn gave up because it is stopping: it has said so in a line."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 def http_server(app: FastAPI, *, tls: ServerTls | None = None) -> HttpServer:
     """The server, configured for kube-scheduler's connections.
 
     Streams of `app` go by its `state.ending`.
     """
     app.state.ending = ending = asyncio.Event()
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     return HttpServer(
         uvicorn.Config(
             app,

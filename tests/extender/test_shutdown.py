@@ -143,9 +143,10 @@ async def test_a_lease_is_kept_while_a_write_may_still_land(cluster: Cluster) ->
 
 
 async def test_a_request_that_never_comes_to_its_end_holds_nothing_up(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("extender.listeners.LAST_ANSWERS", 0.2)
+    caplog.set_level("WARNING")
     address = free_address()
     host, port = address.split(":")
     async with served(cluster, "--listen", address) as extender:
@@ -156,6 +157,9 @@ async def test_a_request_that_never_comes_to_its_end_holds_nothing_up(
         await extender.end()
         half.close()
         idle.close()
+    (line,) = caplog.records
+    assert "Cancel 1 running task(s)" in line.message
+    assert not line.exc_info, "it says nothing of gpushare"
     with socket.create_server((host, int(port))):
         pass
 

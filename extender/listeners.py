@@ -98,7 +98,7 @@ class HttpServer(uvicorn.Server):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not the traceback of a request that uvicorn gave up because it is stopping: it has said so in a line."""
+    """Not the traceback of a request that uvicorn gave up because it stops: it has said so in a line."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 

@@ -9,19 +9,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from gpushare.cards import UNITS, decode_cards
 from gpushare.demand import asks_for_memory
 from gpushare.errors import CardsError
 from gpushare.inspection import Inspection, inspect
 from gpushare.ledger import Ledger
 from gpushare.names import Names
-from gpushare.objects import UNDECODABLE, Node, Pod
+from gpushare.objects import Node, Pod
 from inspector.errors import NodeNotFoundError
 from inspector.merging import merged
 from kubeapi.client import KubeApi
-from kubeapi.errors import ApiError
 from kubeapi.listing import Lister
 
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
@@ -42,7 +39,11 @@ async def compute(api: KubeApi, *, names: Names, only: Sequence[str]) -> Compute
 
     Raises `ApiError`, and `NodeNotFoundError`.
     """
-    nodes = [await _node(api, name) for name in only] if only else await _all_nodes(api)
+    nodes = await _nodes(api)  # all of them, since the cluster's unit is what most of them publish
+    known = {node.name for node in nodes}
+    for name in only:
+        if name not in known:
+            raise NodeNotFoundError(name)
     units = published_units(nodes, names=names)
     ledger = Ledger(names=names, unit=units[0] if units else "")
     for node in nodes:
@@ -72,17 +73,7 @@ def published_units(nodes: Sequence[Node], *, names: Names) -> tuple[str, ...]:
     return tuple(sorted(counts, key=lambda unit: (-counts[unit], list(UNITS).index(unit))))
 
 
-async def _node(api: KubeApi, name: str) -> Node:
-    answer = await api.request("GET", f"/api/v1/nodes/{name}")
-    if answer.status == 404:
-        raise NodeNotFoundError(name)
-    try:
-        return msgspec.json.decode(answer.checked().body, type=Node)
-    except UNDECODABLE as error:
-        raise ApiError(f"node {name} cannot be read: {error}") from error
-
-
-async def _all_nodes(api: KubeApi) -> list[Node]:
+async def _nodes(api: KubeApi) -> list[Node]:
     lister = Lister(api, "/api/v1/nodes", kind=Node, page=_PAGE)
     return [node async for page in lister.pages() for node in page.items or ()]
 

@@ -12,7 +12,7 @@ from extender.audit import EVERY
 from extender.tls import TlsFiles
 from gpushare.placement import Policy
 from kubeapi.leases import pod_namespace
-from kubeapi.listen import split_address
+from kubeapi.listen import are_one, split_address
 from kubeapi.settings import Settings
 
 
@@ -82,6 +82,23 @@ class ExtenderSettings(Settings):
         if value is not None:
             split_address(value)
         return value
+
+    @model_validator(mode="after")
+    def _addresses_differ(self) -> Self:
+        taken = [("--listen", self.listen)]
+        for flag, address in (
+            ("--admission-listen", self.admission_listen),
+            ("--view-listen", self.view_listen),
+        ):
+            if address is None:
+                continue
+            for other, its in taken:
+                if are_one(address, its):
+                    raise ValueError(
+                        f"{flag} {address} is the address of {other}: give it another, or leave it out"
+                    )
+            taken.append((flag, address))
+        return self
 
     @field_validator("lease_name", "lease_namespace")
     @classmethod

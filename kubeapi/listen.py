@@ -20,6 +20,19 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def are_one(address: str, other: str) -> bool:
+    """Whether no two sockets can listen on both. Names but `localhost` are not looked up."""
+    (host, port), (its_host, its_port) = split_address(address), split_address(other)
+    if port != its_port or port == 0:  # 0: whichever port is free
+        return False
+    hosts = {_LOCALHOST.get(host, host), _LOCALHOST.get(its_host, its_host)}
+    # `[::]` takes IPv4 too, see `open_socket`; 0.0.0.0 takes no IPv6.
+    return len(hosts) == 1 or "::" in hosts or ("0.0.0.0" in hosts and not any(":" in host for host in hosts))
+
+
+_LOCALHOST = {"localhost": "127.0.0.1"}
+
+
 def open_socket(address: str) -> socket.socket:
     """Bind `HOST:PORT` and listen; raises `ListenError` naming it. `[::]` takes IPv4 too."""
     host, port = split_address(address)

@@ -69,11 +69,43 @@ async def test_I3_a_port_in_use_on_any_address_is_named_before_anything_starts(
         listener.socket.close()
 
 
-async def test_I3_one_address_for_two_things_is_a_port_in_use(cluster: Cluster) -> None:
-    address = free_address()
-    with pytest.raises(ListenError, match="cannot listen on"):
-        async with served(cluster, "--listen", address, "--view-listen", address):
-            pass
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        (
+            {"--listen": "127.0.0.1:39999", "--view-listen": "127.0.0.1:39999"},
+            "--view-listen 127.0.0.1:39999 is the address of --listen: give it another, or leave it out",
+        ),
+        (
+            {"--listen": "127.0.0.1:39999", "--admission-listen": "localhost:39999"},
+            "--admission-listen localhost:39999 is the address of --listen",
+        ),
+        (
+            {"--listen": "127.0.0.1:39999", "--view-listen": "[::]:39999"},
+            r"--view-listen \[::\]:39999 is the address of --listen",
+        ),
+        (
+            {"--admission-listen": "[::1]:9443", "--view-listen": "[::]:9443"},
+            "--view-listen .* is the address of --admission-listen",
+        ),
+    ],
+)
+def test_I3_one_address_for_two_things_names_both(flags: dict[str, str], fault: str) -> None:
+    with pytest.raises(SettingsRefused, match=fault):
+        settings("--insecure", *(text for pair in flags.items() for text in pair))
+
+
+@pytest.mark.parametrize(
+    ("listen", "view"),
+    [
+        ("127.0.0.1:39999", "[::]:39998"),
+        ("127.0.0.1:39999", "127.0.0.2:39999"),
+        ("127.0.0.1:39999", "[::1]:39999"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+    ],
+)
+def test_I3_addresses_that_differ_are_taken(listen: str, view: str) -> None:
+    assert settings("--listen", listen, "--view-listen", view).view_listen == view
 
 
 def settings(*argv: str) -> ExtenderSettings:

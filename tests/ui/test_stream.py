@@ -15,11 +15,12 @@ import pytest
 from extender.listeners import LAST_ANSWERS
 from extender.ui import stream
 from extender.ui.picture import Picture
+from gpushare.cards import Card
 from tests import build
 from tests.extender.cluster import Cluster
 from tests.extender.serving import ask, free_address, served
 from tests.ui import fleet
-from tests.ui.fleet import page_of, quiet_extender, tell
+from tests.ui.fleet import page_of, quiet_extender
 
 Event = tuple[str, Any]
 
@@ -64,13 +65,13 @@ async def test_the_page_is_served_only_when_asked_for_and_only_where_views_are(c
 
 async def test_every_answer_forbids_whatever_is_not_the_pages_own() -> None:
     async with page_of(quiet_extender()) as url:
-        for name in ("", "page.css", "main.js", "icon.svg", "nothing", "../app.py", "%2e%2e/app.py"):
+        for name in ("", "page.css", "main.js", "icon.svg", "nothing", "%2e%2e/page.py"):
             answer = await ask("GET", url + name)
             policy = answer.headers["content-security-policy"]
             assert policy.startswith("default-src 'self'")
             assert "unsafe" not in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.status_code == (404 if "nothing" in name or "app.py" in name else 200), name
+            assert answer.status_code == (404 if name in ("nothing", "%2e%2e/page.py") else 200), name
         page = (await ask("GET", url)).text
         assert "<style" not in page
         assert " style=" not in page
@@ -183,14 +184,19 @@ async def test_a_reader_who_takes_nothing_is_given_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(stream, "MOST_READERS", 1)
     monkeypatch.setattr(stream, "PATIENCE", 0.3)
     extender = quiet_extender()
-    tell(extender, fleet.large_fleet(400))  # more than sockets hold
+    much = [Card(index=at, uuid=f"GPU-{at}", memory=1, model="x" * 1_000_000) for at in range(12)]
+    extender.ledger.set_node(fleet.node("n1", much))  # more than sockets hold
     async with page_of(extender) as url, httpx.AsyncClient() as http:
         where = urlsplit(url)
         _, stuck = await asyncio.open_connection(where.hostname, where.port, limit=1024)
-        stuck.write(f"GET /ui/events HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
-        await stuck.drain()
-        await a_seat(http, url)
-        stuck.transport.abort()
+        try:
+            stuck.write(f"GET /ui/events HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+            await stuck.drain()
+            async with http.stream("GET", f"{url}events") as other:
+                assert [name async for name, _ in events(other)] == ["refused"]
+            await a_seat(http, url)
+        finally:
+            stuck.transport.abort()
 
 
 async def test_nothing_is_made_for_a_reader_who_is_slow() -> None:

@@ -10,6 +10,7 @@ import grpc.aio
 from deviceplugin.kubeletapi import podresources_v1_pb2 as v1
 from deviceplugin.kubeletapi import podresources_v1_pb2_grpc as v1_grpc
 from deviceplugin.matching import Listed
+from deviceplugin.sockets import missing
 
 _OPTIONS = [
     # kubelet sends up to 16 MiB here (1.36); gRPC receives 4 MiB by default.
@@ -46,7 +47,8 @@ class KubeletPods:
                 stub = v1_grpc.PodResourcesListerStub(channel)
                 answer = await stub.List(v1.ListPodResourcesRequest(), timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            raise KubeletSilent(f"{error.code().name}: {error.details()}") from error
+            reason = missing(self._socket) or f"{error.code().name}: {error.details()}"
+            raise KubeletSilent(reason) from error
         return tuple(
             Listed(namespace=pod.namespace, name=pod.name, held=_held(pod, resource=resource))
             for pod in answer.pod_resources

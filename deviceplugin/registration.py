@@ -26,7 +26,16 @@ import watchfiles
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2_grpc as v1beta1_grpc
 from deviceplugin.service import DevicePlugin
-from deviceplugin.sockets import Identity, Peer, check_socket_path, identity, listen, remove
+from deviceplugin.sockets import (
+    Identity,
+    Peer,
+    check_socket_path,
+    folder_missing,
+    identity,
+    listen,
+    missing,
+    remove,
+)
 from kubeapi.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -121,9 +130,10 @@ class KubeletLink:
                     await self._one_registration()
                     complaint = ""
                 except (OSError, RuntimeError) as error:  # RuntimeError: how gRPC says that it cannot bind
-                    if str(error) != complaint:
-                        log.warning("cannot serve socket=%s reason=%r", self._socket, str(error))
-                    complaint = str(error)
+                    reason = folder_missing(self._socket) or str(error)
+                    if reason != complaint:
+                        log.warning("cannot serve socket=%s reason=%r", self._socket, reason)
+                    complaint = reason
                     await self._pause(self._backoff.next())
         finally:
             watch.cancel()
@@ -232,10 +242,11 @@ class KubeletLink:
             try:
                 kubelet = await self._tell()
             except (OSError, grpc.aio.AioRpcError) as error:
-                reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                said = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                reason = missing(self._kubelet) or str(said)
                 if reason != complaint:
-                    log.warning("not registered, waiting for kubelet reason=%r", str(reason)[:500])
-                complaint = str(reason)
+                    log.warning("not registered, waiting for kubelet reason=%r", reason[:500])
+                complaint = reason
                 await self._pause(self._backoff.next())
             else:
                 self.registrations += 1

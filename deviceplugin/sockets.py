@@ -27,6 +27,23 @@ def check_socket_path(path: Path) -> None:
         )
 
 
+def folder_missing(socket: Path) -> str | None:
+    """What to do where the folder of one of kubelet's sockets is not there; `None` where it is."""
+    if socket.parent.is_dir():
+        return None
+    return f"{socket.parent} is missing: mount kubelet's folder there, or say with --kubelet-dir where it is"
+
+
+def missing(socket: Path) -> str | None:
+    """What to do where one of kubelet's own sockets is not there; `None` where it is."""
+    if socket.exists():
+        return None
+    return folder_missing(socket) or (
+        f"{socket} is missing: kubelet is not up, or what is mounted there is not kubelet's folder "
+        "(--kubelet-dir)"
+    )
+
+
 def identity(path: Path) -> Identity | None:
     """Tells a file from another that was later made in its place; inode numbers are used again."""
     try:

@@ -9,6 +9,7 @@ import pytest
 
 from deviceplugin.errors import SocketPathError
 from deviceplugin.plugin import Plugin
+from deviceplugin.podresources import KubeletPods, KubeletSilent
 from deviceplugin.registration import KubeletLink
 from deviceplugin.sockets import check_socket_path
 from gpushare.names import VISIBLE_DEVICES
@@ -65,6 +66,8 @@ async def test_N5_waits_for_an_absent_kubelet(one_node: Cluster, caplog: pytest.
     async with one_node.plugin(ready=False) as plugin:
         await until(lambda: "waiting for kubelet" in caplog.text, what=lambda: caplog.text)
         assert "kubelet: not registered" in plugin.problems()
+        missing = one_node.folder / "device-plugins" / "kubelet.sock"
+        assert f"{missing} is missing: kubelet is not up, or " in caplog.text
         await one_node.node.start()
         await registered_times(one_node, 1)
 
@@ -77,8 +80,20 @@ async def test_N5_waits_for_an_absent_folder(one_node: Cluster, caplog: pytest.L
     folder.rmdir()
     async with one_node.plugin(ready=False):
         await until(lambda: "cannot serve" in caplog.text, what=lambda: caplog.text)
+        assert f"{folder} is missing: mount kubelet's folder there, or say with --kubelet-dir" in caplog.text
         await one_node.node.start()
         await registered_times(one_node, 1)
+
+
+async def test_a_pod_resources_folder_that_is_not_mounted_is_named(
+    one_node: Cluster, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    socket = tmp_path / "pod-resources" / "kubelet.sock"
+    with pytest.raises(KubeletSilent, match=f"{socket.parent} is missing: mount kubelet's folder"):
+        await KubeletPods(socket).pods(resource=NAMES.slot, timeout=5)
+    socket.parent.mkdir()
+    with pytest.raises(KubeletSilent, match=f"{socket} is missing: kubelet is not up, or"):
+        await KubeletPods(socket).pods(resource=NAMES.slot, timeout=5)
 
 
 async def test_N5_the_stream_alone_is_lost(one_node: Cluster) -> None:

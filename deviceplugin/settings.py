@@ -46,6 +46,12 @@ class PluginSettings(CardSettings, HandoverSettings):
     def _names_a_node(self) -> PluginSettings:
         if self.all_nodes and not self.uninstall:
             raise ValueError("--all-nodes is for --uninstall")
+        if (
+            self.all_nodes and self.node_name and "node_name" in self.model_fields_set
+        ):  # NODE_NAME is not asked
+            raise ValueError(
+                f"--all-nodes and --node-name {self.node_name} (or GPUSHARE_NODE_NAME) contradict: give one"
+            )
         if not self.node_name and not self.all_nodes:
             raise ValueError("--node-name (or GPUSHARE_NODE_NAME): the node's name is needed")
         return self

@@ -10,9 +10,11 @@ import pytest
 import deviceplugin.uninstall
 from deviceplugin.cli import PROGRAM, main
 from deviceplugin.errors import UninstallError
+from deviceplugin.settings import PluginSettings
 from deviceplugin.uninstall import Pace, Uninstall
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiRefused
+from kubeapi.settings import load
 from sandbox.apiserver import Rule
 from tests.deviceplugin.cluster import Cluster
 from tests.deviceplugin.pods import NAMES, NODE
@@ -182,6 +184,28 @@ async def test_the_commands_exit_codes(one_node: Cluster, capsys: pytest.Capture
     assert "node n7 is not known" in capsys.readouterr().err
     assert await command(one_node) == 2
     assert "the node's name is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spelled", ["flag", "variable"])
+def test_one_node_and_all_nodes_contradict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    argv = ["--uninstall", "--all-nodes"]
+    if spelled == "flag":
+        argv += ["--node-name", "n1"]
+    else:
+        monkeypatch.setenv("GPUSHARE_NODE_NAME", "n1")
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert "--all-nodes and --node-name n1 (or GPUSHARE_NODE_NAME) contradict: give one" in said
+
+
+def test_the_variable_that_every_pod_has_contradicts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "n1")
+    given = load(PluginSettings, program=PROGRAM, argv=("--uninstall", "--all-nodes"))
+    assert given.all_nodes
 
 
 def test_all_nodes_without_uninstall_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

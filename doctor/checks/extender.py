@@ -12,8 +12,6 @@ from doctor.objects import SeenPod
 PATIENCE = 60.0
 """Seconds a pod may wait before anybody asks why."""
 
-_FILTERED_OUT = "Insufficient "  # kube-scheduler's own fit check, before it asks the extender (1.36)
-
 
 def extender_running(cluster: Cluster) -> Verdict:
     """Whether the Deployment of the deciding component has ready pods."""
@@ -116,8 +114,7 @@ def extender_called(cluster: Cluster) -> Verdict:
             f"no kube-scheduler looks at schedulerName {cluster.scheduler_name}: "
             f"{counted(len(ignored), 'waiting pod')}",
             remedy="see scheduler-active and scheduler-config: a running kube-scheduler must have a "
-            "profile of "
-            "exactly this name",
+            "profile of exactly this name",
             objects=ignored,
         )
     calls = [each.calls for each in cluster.extender.replicas]
@@ -126,31 +123,23 @@ def extender_called(cluster: Cluster) -> Verdict:
         return unseen(next((each for each in calls if isinstance(each, Unseen)), _NO_REPLICA))
     if sum(known):
         return ok(f"{sum(known)} filter calls so far; {counted(len(waiting), 'pod')} waiting")
-    return _never_called(cluster, waiting=waiting)
+    # A node that passes kube-scheduler's own checks would have been asked about, or the pod be bound: see
+    # pods-without-card.
+    return warn(
+        f"the extender was never asked: kube-scheduler's own checks turn {counted(len(waiting), 'pod')} away",
+        remedy="see node-capacity, node-slots, and what the pods ask for besides",
+        objects=[f"{pod.key}: {_message(pod)}" for pod in waiting],
+    )
 
 
 _NO_REPLICA = Unseen(why="no pod of the extender is running, see extender-running")
 
 
-def _never_called(cluster: Cluster, *, waiting: list[SeenPod]) -> Verdict:
-    asked_about = [pod.key for pod in waiting if _FILTERED_OUT not in _message(pod)]
-    if asked_about:
-        return fail(
-            f"kube-scheduler has never asked the extender about {counted(len(asked_about), 'waiting pod')}",
-            remedy="see scheduler-config: the kube-scheduler that serves these pods must list the extender, "
-            f"with {cluster.names.memory} as its managed resource",
-            objects=asked_about,
-        )
-    return warn(
-        f"never called: kube-scheduler's own checks turn {counted(len(waiting), 'waiting pod')} away",
-        remedy="see node-capacity, node-slots and what the pods' events say",
-        objects=[f"{pod.key}: {_message(pod)}" for pod in waiting],
-    )
-
-
 def _waits(pod: SeenPod, *, cluster: Cluster) -> bool:
     mine = pod.spec.scheduler_name == cluster.scheduler_name
-    return mine and not pod.node_name and not pod.is_terminal
+    scheduled = pod.condition("PodScheduled")
+    gated = scheduled is not None and scheduled.reason == "SchedulingGated"
+    return mine and not pod.node_name and not pod.is_terminal and not gated
 
 
 def age_of(pod: SeenPod, *, now: float) -> float:

@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' gpushare/__init__.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e check bench soak proto clean
+.PHONY: help demo test e2e check bench soak screenshots proto image clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,8 +15,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.ready  ## start a cluster in processes on this machine and watch pods arrive on cards
-	@$(BIN)/gpushare-sandbox demo
+demo: $(VENV)/.ready  ## start a cluster in processes on this machine and watch pods arrive on cards (KEEP=1: keep it up)
+	@$(BIN)/gpushare-sandbox demo $(if $(KEEP),--keep)
 
 test: $(VENV)/.ready  ## run every test
 	$(BIN)/python -m pytest --numprocesses auto
@@ -35,8 +36,14 @@ bench: $(VENV)/.ready  ## measure what the design promises, as ratios in one run
 soak: $(VENV)/.ready  ## generated histories and hostile bodies for MINUTES (default 5); prints what it tried
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),5)
 
+screenshots: $(VENV)/.ready  ## draw docs/img/ anew, with Chromium
+	@$(BIN)/python -m tests.ui.screenshots
+
 proto: $(VENV)/.ready  ## generate deviceplugin/kubeletapi from proto/
 	@$(BIN)/python proto/generate.py
+
+image:  ## build the image IMAGE (default gpushare:VERSION) of both programs, with DOCKER (default docker)
+	$(or $(DOCKER),docker) build --tag $(or $(IMAGE),gpushare:$(VERSION)) .
 
 clean:  ## remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -45,8 +45,9 @@ class Cluster:
         self._processes = processes
         self._screen = screen
         self._api_port, self._extender_port = _free_ports(2)
-        self._kubeconfig = folder / "kubeconfig"
+        self.kubeconfig = folder / "kubeconfig"
         self._inspect = f"http://127.0.0.1:{self._extender_port}/gpushare-scheduler/inspect"
+        self.page = f"http://127.0.0.1:{self._extender_port}/ui/"
         self._open = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._api: KubeApi
@@ -75,7 +76,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Start API server and extender, and watch."""
-        self._kubeconfig.write_text(_kubeconfig(f"http://127.0.0.1:{self._api_port}"))
+        self.kubeconfig.write_text(_kubeconfig(f"http://127.0.0.1:{self._api_port}"))
         self._processes.start(
             "api",
             "gpushare-sandbox",
@@ -86,11 +87,12 @@ class Cluster:
         self._processes.start(
             "extender",
             "gpushare-extender",
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={self.kubeconfig}",
             f"--listen=127.0.0.1:{self._extender_port}",
+            "--ui",
         )
         self._api = await self._open.enter_async_context(
-            await KubeApi.connect(self._kubeconfig, user_agent="gpushare-sandbox-demo")
+            await KubeApi.connect(self.kubeconfig, user_agent="gpushare-sandbox-demo")
         )
         self.board = Board(
             self._api,
@@ -116,7 +118,7 @@ class Cluster:
             for index, memory in enumerate(cards)
         ]
         file.write_text(yaml.safe_dump({"cards": listed}))
-        where = (f"--kubeconfig={self._kubeconfig}", f"--node-name={name}", f"--kubelet-dir={kubelet}")
+        where = (f"--kubeconfig={self.kubeconfig}", f"--node-name={name}", f"--kubelet-dir={kubelet}")
         self._processes.start(f"kubelet-{name}", "gpushare-sandbox", "node", *where)
         self._processes.start(f"plugin-{name}", "gpushare-device-plugin", f"--cards={file}", *where)
 

@@ -24,6 +24,7 @@ from sandbox.demo.verdict import Seen, as_json, faults
 
 _LONGEST_FOLDER = 40
 """Bytes: the sockets below it have 107 for their whole path."""
+_LOOK_SECONDS = 0.5
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FOREIGN = ("http_proxy", "https_proxy", "all_proxy", "node_name")
 
@@ -35,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("table", "json"),
         default="table",
         help="a live table (default), or only the result as JSON with the progress on standard error",
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the cluster up, its page too, until Ctrl-C (make demo KEEP=1)",
     )
 
 
@@ -53,30 +59,32 @@ async def run_demo(args: argparse.Namespace) -> int:
     for number in _ENDING:
         asyncio.get_running_loop().add_signal_handler(number, end, number)
     try:
-        return await _play(as_json_only=args.output == "json")
+        return await _play(as_json_only=args.output == "json", keep=args.keep)
     except asyncio.CancelledError:
         if not caught:
             raise
         return 128 + caught[0]
 
 
-async def _play(*, as_json_only: bool) -> int:
+async def _play(*, as_json_only: bool, keep: bool) -> int:
     with _folder() as folder:
         logs = folder / "logs"
         logs.mkdir()
         _log_to(logs / "demo.log")
         with Processes(logs) as processes:
+            screen = Screen.on(stderr=as_json_only)
             try:
-                with Screen.on(stderr=as_json_only) as screen:
-                    async with Cluster(folder=folder, processes=processes, screen=screen) as cluster:
+                async with Cluster(folder=folder, processes=processes, screen=screen) as cluster:
+                    with screen:
                         story, seen, wrong = await _act(cluster, screen=screen)
-                if not as_json_only:
-                    screen.end(cluster.board, sentences=() if wrong else story.sentences)
+                    if as_json_only:
+                        print(json.dumps(as_json(seen), indent=2), flush=True)
+                    else:
+                        screen.end(cluster.board, sentences=() if wrong else story.sentences)
+                    if keep and not wrong:
+                        await _stay(cluster, screen=screen)
             except (DemoError, ApiError, TimeoutError) as error:
                 wrong = [str(error) or "a part of the cluster did not answer in time"]
-            else:
-                if as_json_only:
-                    print(json.dumps(as_json(seen), indent=2))
             if wrong:
                 print(processes.tails(), file=sys.stderr)
     for fault in wrong:
@@ -91,6 +99,7 @@ async def _act(cluster: Cluster, *, screen: Screen) -> tuple[Story, Seen, list[s
     for name, cards in NODES.items():
         cluster.add_node(name, cards=cards)
     await cluster.nodes_ready(list(NODES))
+    screen.say(f"all of it as a page: {cluster.page}")
     await cluster.schedule()
     cluster.add_node(LATE_NODE, cards=[CARD] * 4)  # comes up while the first pods arrive
     story = await Script(cluster=cluster, screen=screen).play()
@@ -101,6 +110,20 @@ async def _act(cluster: Cluster, *, screen: Screen) -> tuple[Story, Seen, list[s
         environments=cluster.environments(),
     )
     return story, seen, faults(seen, story=story, names=cluster.names)
+
+
+async def _stay(cluster: Cluster, *, screen: Screen) -> None:
+    """Keep the cluster up until a signal, which is its good end; raises `DemoError` if a part ends itself."""
+    screen.say(f"the cluster stays up until Ctrl-C: {cluster.page}")
+    screen.say(f"for kubectl: export KUBECONFIG={cluster.kubeconfig}")
+    try:
+        while True:
+            cluster.check()
+            await asyncio.sleep(_LOOK_SECONDS)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
 
 
 def _drop_foreign_settings() -> None:

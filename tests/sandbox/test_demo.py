@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -114,6 +116,30 @@ def test_samples_are_complete_objects_that_leave_to_admission_what_it_adds() -> 
                 assert "env" not in each
                 limits = each.get("resources", {}).get("limits", {})
                 assert limits.get(NAMES.slot) in (None, 2)
+
+
+async def test_kept_up_its_page_is_live_until_ctrl_c_which_is_a_good_end() -> None:
+    demo = await asyncio.create_subprocess_exec(
+        DEMO, "demo", "--keep", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert demo.stdout is not None
+    try:
+        async with asyncio.timeout(50), httpx.AsyncClient() as http:
+            while not (found := re.search(rb"stays up until Ctrl-C: (\S+)", await demo.stdout.readline())):
+                pass
+            assert "gpushare" in (await http.get(found[1].decode())).text
+            async with http.stream("GET", f"{found[1].decode()}events") as answer:
+                lines = answer.aiter_lines()
+                while "event: waiting" not in await anext(lines):
+                    pass
+                assert "too-large" in await anext(lines)
+                demo.send_signal(signal.SIGINT)
+                assert await demo.wait() == 0
+    finally:
+        if demo.returncode is None:
+            demo.kill()
+        _, said = await demo.communicate()
+    assert said == b""
 
 
 # What the demo would say if something were wrong.

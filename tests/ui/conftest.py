@@ -1,36 +1,23 @@
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 
 from sandbox.apiserver import ApiServer
 from tests.extender.cluster import Cluster
+from tests.ui.chromium import MISSING, chromium, launched
 from tests.ui.reader import Reader
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-def chromium() -> str | None:
-    """Where Chromium is: GPUSHARE_CHROMIUM, or in PATH."""
-    return os.environ.get("GPUSHARE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
     program = chromium()
     if program is None:
-        pytest.skip(
-            "the page is not tested without Chromium: apt-get install chromium, or GPUSHARE_CHROMIUM=…"
-        )
-    async with async_playwright() as playwright:
-        # As root, in containers, Chromium has no sandbox of its own; nothing foreign is loaded here.
-        browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        pytest.skip(MISSING)
+    async with launched(program) as browser:
         yield browser
-        await browser.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import { podsOf, problemsOf, hasProblem } from "./cluster.js";
 const NEAR = "120% 0px"; // of the window, above and below
 const FILLED_AT_ONCE = 16; // rows that are filled before the browser says which are near
 const COMPACT_FROM = 40; // nodes
-const NARROWEST = { roomy: 230, compact: 124 }; // pixels of a card
+const NARROWEST = { roomy: 230, compact: 150 }; // pixels of a card
 const LABEL = { pod: 46, free: 76 }; // pixels below which a part of a bar has no text in it
 
 export class Rows {
@@ -231,7 +231,7 @@ function cardPart(node, card, { unit, isAlone, cardWidth, named, search, keys, b
       !card.healthy && el("span", { class: "badge bad" }, "⚠", el("span", { class: "word" }, " unhealthy")),
       card.overCommit > 0 && el("span", { class: "badge bad" }, `+${number(card.overCommit)}`, el("span", { class: "word" }, " over")),
       !isAlone && card.model && el("span", { class: "cardmodel" }, card.model),
-      el("span", { class: "amount" }, el("b", {}, number(card.usedGPU)), ` / ${number(card.totalGPU)}`),
+      el("span", { class: "amount" }, el("b", {}, number(card.usedGPU)), el("span", { class: "total" }, ` / ${number(card.totalGPU)}`)),
     ),
     bar,
   );

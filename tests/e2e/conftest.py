@@ -11,8 +11,7 @@ import pytest
 
 from tests.e2e import binaries
 from tests.e2e.controlplane import ControlPlane, control_plane
-from tests.e2e.installation import Installation, install
-from tests.e2e.kubelet import CARDS
+from tests.e2e.installation import VALUES, Installation, install
 from tests.e2e.pair import Pair, running_pair
 
 SECONDS = 240
@@ -54,7 +53,7 @@ def plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def installation(plane: ControlPlane) -> Installation:
     """The chart with its defaults, but with cards that need no GPU."""
-    return install(plane, {"devicePlugin": {"simulatedCards": list(CARDS)}})
+    return install(plane, VALUES)
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,6 @@ NODE = "real-node"
 AGENT = "gpushare-device-plugin"
 SAMPLES_IMAGE = "docker.io/library/busybox:1.37"
 """As the samples name it (`busybox:1.37`)."""
-CARDS = tuple({"uuid": f"GPU-e2e-{index}", "memory": 16276, "model": "Tesla T4"} for index in range(4))
-"""The simulated cards of the node, as the chart takes them."""
 PAUSE_IMAGE = "docker.io/library/pause:1"
 CHECKPOINT = "device-plugins/kubelet_internal_checkpoint"
 

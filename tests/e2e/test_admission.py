@@ -1,9 +1,11 @@
-"""The rules for new pods, as a real API server applies the chart's policies."""
+"""The rules for new pods as a real API server applies them: by the chart's policies, and by its webhooks."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -11,44 +13,105 @@ import pytest
 
 from tests.admission_cases import CASES, Case
 from tests.build import NAMES
-from tests.e2e.api import Api
+from tests.chart.rendering import render
+from tests.e2e.api import Api, Object
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.installation import Installation
-from tests.e2e.programs import eventually
+from tests.e2e.installation import VALUES, Installation
+from tests.e2e.pair import ACCOUNT, DEPLOYMENT
+from tests.e2e.programs import Program, eventually, free_port, own
 
-PODS = "/api/v1/namespaces/default/pods"
+PODS = "/api/v1/namespaces/{}/pods"
 MIB = [case for case in CASES if case.unit == "MiB"]
+WRONG = next(case for case in MIB if case.refusals and not case.api_server)
+DUBIOUS = next(case for case in MIB if case.warnings and not case.refusals)
+POLICIES = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+ABOUT_PODS = ("gpushare-pods", "gpushare-warnings")
 
 
-def try_pod(api: Api, manifest: Mapping[str, Any]) -> httpx.Response:
+def try_pod(api: Api, manifest: Mapping[str, Any], *, namespace: str = "default") -> httpx.Response:
     """What the API server says to it; nothing is kept."""
-    return api.ask("POST", PODS, manifest, params={"dryRun": "All"})
+    return api.ask("POST", PODS.format(namespace), manifest, params={"dryRun": "All"})
 
 
 def warned(answer: httpx.Response) -> str:
-    """What kubectl shows as warnings: the Warning headers (RFC 7234), without the policy's name."""
+    """What kubectl shows as warnings: the Warning headers (RFC 7234), without a policy's name."""
     texts = [re.fullmatch(r'299 - "(.*)"', each) for each in answer.headers.get_list("warning")]
     assert all(texts)
-    return "; ".join(text.group(1).partition("'gpushare-warnings': ")[2] for text in texts if text)
+    return "; ".join(text.group(1).rpartition("'gpushare-warnings': ")[2] for text in texts if text)
 
 
-@pytest.fixture(scope="module")
-def api(plane: ControlPlane, installation: Installation) -> Api:
-    """Once all policies are in force: the API server takes a moment to read each."""
+def slot_added(api: Api) -> bool:
+    created = try_pod(api, pod_of("V14-1e3")).json()
+    return NAMES.slot in created["spec"]["containers"][0]["resources"]["limits"]
 
-    def all_in_force() -> bool:
-        wrong = next(case for case in MIB if case.refusals and not case.api_server)
-        added = try_pod(plane.api, MIB[1].manifest).json()
-        dubious = next(case for case in MIB if case.warnings and not case.refusals)
-        return (
-            NAMES.slot
-            in added.get("spec", {}).get("containers", [{}])[0].get("resources", {}).get("limits", {})
-            and try_pod(plane.api, wrong.manifest).status_code == 422
-            and warned(try_pod(plane.api, dubious.manifest)) != ""
-        )
 
-    eventually(all_in_force, what="the policies are in force")
-    return plane.api
+def pod_of(case: str) -> Object:
+    return next(each for each in MIB if each.id == case).manifest
+
+
+def in_force(api: Api) -> bool:
+    """Whether all rules are applied: the API server takes a moment to read each."""
+    return (
+        slot_added(api)
+        and try_pod(api, WRONG.manifest).status_code >= 400
+        and warned(try_pod(api, DUBIOUS.manifest)) != ""
+    )
+
+
+@contextlib.contextmanager
+def webhooks_instead(installation: Installation) -> Iterator[None]:
+    """`admission.mode: webhook`: the policies about pods are gone, and the extender answers."""
+    plane = installation.plane
+    policies = [
+        item
+        for item in installation.release.objects
+        if item["kind"].startswith(POLICIES) and item["metadata"]["name"] in ABOUT_PODS
+    ]
+    other = Installation(plane, render({**VALUES, "admission": {"mode": "webhook"}}))
+    pair = plane.keys.issue("admission", user="gpushare-admission")
+    address = f"127.0.0.1:{free_port()}"
+    instead = {
+        "--listen": f"127.0.0.1:{free_port()}",
+        "--view-listen": f"127.0.0.1:{free_port()}",
+        "--kubeconfig": str(installation.kubeconfig(ACCOUNT)),
+        "--admission-listen": address,
+        "--admission-tls-cert": str(pair.cert),
+        "--admission-tls-key": str(pair.key),
+    }
+    command = other.command(DEPLOYMENT, "extender", folder=plane.folder, instead=instead)
+    hooks = [item for kind in WEBHOOKS for item in other.release.of(kind)]
+    for item in hooks:
+        for hook in item["webhooks"]:
+            # There is no network for Services here.
+            path = hook["clientConfig"]["service"]["path"]
+            bundle = base64.b64encode(plane.keys.ca.cert.read_bytes()).decode()
+            hook["clientConfig"] = {"url": f"https://{address}{path}", "caBundle": bundle}
+    with Program(
+        "admission-extender", [own("gpushare-extender"), *command.arguments], folder=plane.folder
+    ) as extender:
+        for item in policies:
+            plane.api.delete(f"{plane.api.collection(item)}/{item['metadata']['name']}")
+        eventually(lambda: not slot_added(plane.api), what="the policies are not applied any more")
+        extender.until(lambda: "started" in extender.text(), what="the extender listens")
+        try:
+            for item in hooks:
+                plane.api.create(item)
+            yield
+        finally:
+            for item in hooks:
+                plane.api.delete(f"{plane.api.collection(item)}/{item['metadata']['name']}")
+            for item in policies:
+                plane.api.create(item)
+            eventually(lambda: in_force(plane.api), what="the policies are in force again")
+
+
+@pytest.fixture(scope="module", params=["policy", "webhook"])
+def api(request: pytest.FixtureRequest, plane: ControlPlane, installation: Installation) -> Iterator[Api]:
+    by = webhooks_instead(installation) if request.param == "webhook" else contextlib.nullcontext()
+    with by:
+        eventually(lambda: in_force(plane.api), what="the rules are in force")
+        yield plane.api
 
 
 @pytest.mark.parametrize("case", MIB, ids=[case.id for case in MIB])
@@ -57,25 +120,35 @@ def test_verdict(api: Api, case: Case) -> None:
     if case.api_server:
         assert answer.status_code >= 400
         assert case.api_server in answer.json()["message"]
-        return
-    if not case.refusals:
+    elif case.refusals:
+        assert answer.status_code == 422, answer.text
+        for refusal in case.refusals:
+            assert refusal in answer.json()["message"]
+    else:
         assert answer.status_code == 201, answer.text
         assert warned(answer) == "; ".join(case.warnings)
-        return
-    assert answer.status_code == 422, answer.text
-    for refusal in case.refusals:
-        assert refusal in answer.json()["message"]
 
 
-def test_pods_of_the_system_are_left_alone(api: Api, installation: Installation) -> None:
-    wrong = next(case for case in MIB if case.id.startswith("V13") and case.refusals)
-    path = "/api/v1/namespaces/kube-system/pods"
-    api.ensure(
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": "default", "namespace": "kube-system"},
-            "automountServiceAccountToken": False,
-        }
-    )
-    assert api.ask("POST", path, wrong.manifest, params={"dryRun": "All"}).status_code == 201
+def test_pods_of_the_system_are_left_alone(api: Api) -> None:
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default"},
+        "automountServiceAccountToken": False,
+    }
+    api.ensure(account, namespace="kube-system")
+    for namespace in ("kube-system", "gpushare-system"):
+        assert try_pod(api, WRONG.manifest, namespace=namespace).status_code == 201
+
+
+def test_each_container_that_asks_gets_a_slot_and_the_pod_its_scheduler(api: Api) -> None:
+    created = try_pod(api, pod_of("A7-containers-of-one-pod")).json()
+    limits = [each["resources"].get("limits", {}) for each in created["spec"]["containers"]]
+    assert [each.get(NAMES.slot) for each in limits] == [None, "1", None, "1"]
+    assert created["spec"]["schedulerName"] == "gpushare-scheduler"
+
+
+def test_whoever_named_a_scheduler_keeps_it(api: Api) -> None:
+    asked = pod_of("V14-1e3")
+    asked["spec"]["schedulerName"] = "other"
+    assert try_pod(api, asked).json()["spec"]["schedulerName"] == "other"

@@ -16,8 +16,8 @@ from tests.build import NAMES
 from tests.e2e import binaries
 from tests.e2e.api import Api, Object
 from tests.e2e.controlplane import ControlPlane, controllers
-from tests.e2e.installation import Installation
-from tests.e2e.kubelet import CARDS, NODE, SAMPLES_IMAGE, RealNode, real_node
+from tests.e2e.installation import CARDS, Installation
+from tests.e2e.kubelet import NODE, SAMPLES_IMAGE, RealNode, real_node
 from tests.e2e.pair import Pair
 from tests.e2e.programs import Program, eventually
 from tests.e2e.workload import container, pod

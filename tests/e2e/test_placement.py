@@ -99,17 +99,3 @@ def test_a_pod_over_two_cards_gets_two(api: Api, pair: Pair) -> None:
     assert pair.used("n1") == [5000, 0, 5000]
     api.clear_pods()
     eventually(lambda: pair.used("n1") == [0, 0, 0], what="the cards are free again")
-
-
-def test_admission_gives_each_container_that_asks_its_slot(api: Api, pair: Pair) -> None:
-    created = api.create(pod("a", containers=[container("main", 1000), container("log")]))
-    limits = [each["resources"].get("limits", {}) for each in created["spec"]["containers"]]
-    assert limits == [{NAMES.memory: "1k", NAMES.slot: "1"}, {}]
-
-
-def test_admission_names_the_scheduler_where_nobody_did(api: Api, pair: Pair) -> None:
-    asked = pod("a", 1000)
-    del asked["spec"]["schedulerName"]
-    assert api.create(asked)["spec"]["schedulerName"] == "gpushare-scheduler"
-    other = pod("b", 1000, schedulerName="other")
-    assert api.create(other)["spec"]["schedulerName"] == "other"

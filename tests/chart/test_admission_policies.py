@@ -5,14 +5,23 @@ from __future__ import annotations
 import base64
 import functools
 import json
+from typing import Any
 
+import helm_python
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extender.admission import Additions, mutate
-from tests.admission_cases import ADDED, CASES, SCHEDULER, Added, Case, Pod
+from extender.podrules import PodRules, ReviewedPod
+from gpushare.names import Names
+from tests.admission_cases import ADDED, CASES, SCHEDULER, Added, Case, Pod, container
 from tests.build import NAMES
-from tests.chart.policies import Policies, creation
-from tests.chart.rendering import Values, render
+from tests.chart.policies import Policies, creation, matches
+from tests.chart.rendering import Values, invalid, render
+
+OTHER = "example-42.com/Vram_of.1"
 
 
 def policies(values: Values | None = None) -> Policies:
@@ -34,6 +43,100 @@ def test_the_policies_say_what_the_extender_says(case: Case) -> None:
     assert "; ".join(warned) == "; ".join(case.warnings)
 
 
+AMOUNTS = st.one_of(
+    st.sampled_from(["0", "1", "63", "8138", "1k", "10Gi", "8G", "1Mi", "2Mi", "1e3", "2Ti"]),
+    st.integers(0, 9 * 10**15).map(str),
+)
+LIMITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpu-mem": AMOUNTS,
+        "gpu-slot": st.sampled_from(["0", "1", "2", "3", "16", "256", "257", "1k"]),
+        "gpu-memory": st.just("1"),
+        "nvidia.com/gpu": st.just("1"),
+    },
+)
+CONTAINERS = st.lists(
+    st.builds(
+        container,
+        LIMITS,
+        name=st.sampled_from(["a", "b", "a-rather-long-name"]),
+        env=st.sampled_from([(), ("A",), ("A", "NVIDIA_VISIBLE_DEVICES")]),
+    ),
+    max_size=6,
+)
+KEYS = st.one_of(
+    st.from_regex(r"aliyun\.com/gpu-?[a-z-]{1,12}[a-z]", fullmatch=True),
+    st.sampled_from(
+        ["aliyun.com/gpu-policy", "aliyun.com/" + "x" * 90, NAMES.index, NAMES.assigned, "a.b/c"]
+    ),
+)
+TEXTS = st.one_of(st.sampled_from(["binpack", "spread", "Spread", "it's", "x" * 81]), st.text(max_size=5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    init=CONTAINERS,
+    apps=CONTAINERS,
+    annotations=st.dictionaries(KEYS, TEXTS, max_size=3),
+    labels=st.dictionaries(KEYS, st.just("x"), max_size=2),
+    node_name=st.sampled_from([None, "n1", "n" * 81]),
+    unit=st.sampled_from(["MiB", "GiB"]),
+)
+def test_they_agree_about_any_pod(
+    init: list[Pod],
+    apps: list[Pod],
+    annotations: dict[str, str],
+    labels: dict[str, str],
+    node_name: str | None,
+    unit: str,
+) -> None:
+    case = Case(
+        id="any",
+        init=tuple(init),
+        containers=tuple(apps),
+        annotations=annotations,
+        labels=labels,
+        node_name=node_name,
+        unit=unit,
+    )
+    verdict = PodRules(names=NAMES, unit=unit).judge(msgspec.convert(case.pod, ReviewedPod))
+    chart = policies({"resource": {"unit": unit}})
+    told = chart.refusals(creation(case.pod))
+    assert told == (["; ".join(verdict.refusals[:10])] if verdict.refusals else [])
+    warned = "; ".join(chart.refusals(creation(case.pod), policy="gpushare-warnings"))
+    assert warned == "; ".join(verdict.warnings)
+
+
+def test_the_names_follow_the_resource() -> None:
+    names = Names.of(OTHER)
+    limits = {names.memory: "10Gi", f"{names.domain}/vram": "1"}
+    annotations = {names.policy: "tight", names.index: "1", "aliyun.com/gpu-polcy": "x"}
+    case = Case(id="other", limits=limits, env=("NVIDIA_VISIBLE_DEVICES",), annotations=annotations)
+    verdict = PodRules(names=names, unit="MiB").judge(msgspec.convert(case.pod, ReviewedPod))
+    assert len(verdict.refusals) == 3
+    assert len(verdict.warnings) == 2
+    chart = policies({"resource": {"memory": OTHER}})
+    assert chart.refusals(creation(case.pod)) == ["; ".join(verdict.refusals)]
+    warned = "; ".join(chart.refusals(creation(case.pod), policy="gpushare-warnings"))
+    assert warned == "; ".join(verdict.warnings)
+    (slot,) = (each for each in chart.patch(creation(case.pod)) if "limits" in each["path"])
+    assert slot["path"].endswith("/limits/example-42.com~1gpu-slot")
+
+
+def test_more_sentences_than_the_api_server_passes_on_are_cut() -> None:
+    wrong = [container({"gpu-mem": "10Gi"}, name=f"c{number}") for number in range(12)]
+    (told,) = policies().refusals(creation(Case(id="many", containers=tuple(wrong)).pod))
+    assert told.count("did you mean 10240?") == 10
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"containers": None}, {"containers": []}], ids=["none", "null", "empty"]
+)
+def test_a_pod_without_containers_is_left_to_the_api_server(spec: dict[str, Any]) -> None:
+    assert policies().patch(creation({"metadata": {"name": "a"}, "spec": spec})) == []
+
+
 @pytest.mark.parametrize("added", ADDED, ids=lambda added: added.id)
 @pytest.mark.parametrize("scheduler", [SCHEDULER, ""], ids=["named", "unnamed"])
 @pytest.mark.parametrize("mode", ["slots", "units"])
@@ -51,3 +154,65 @@ def by_the_extender(pod: Pod, *, additions: Additions) -> list[dict[str, str]]:
     patch = json.loads(answer)["response"].get("patch")
     decoded: list[dict[str, str]] = json.loads(base64.b64decode(patch)) if patch else []
     return decoded
+
+
+def test_only_new_pods_outside_the_systems_namespaces_are_looked_at() -> None:
+    release = render({"admission": {"exemptNamespaces": ["istio-system"]}}, namespace="gpus")
+    found = [*release.of("MutatingAdmissionPolicy"), *release.of("ValidatingAdmissionPolicy")]
+    rules = [each["spec"]["matchConstraints"] for each in found if "fence" not in each["metadata"]["name"]]
+    assert len(rules) == 3
+    for each in rules:
+        (named,) = each["namespaceSelector"]["matchExpressions"]
+        assert (named["key"], named["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert named["values"] == ["kube-system", "gpus", "istio-system"]
+        (rule,) = each["resourceRules"]
+        assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+
+
+def test_every_policy_is_bound_to_what_it_does() -> None:
+    release = render()
+    bound = {
+        each["spec"]["policyName"]: each["spec"].get("validationActions")
+        for kind in ("MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding")
+        for each in release.of(kind)
+        if each["spec"]["policyName"] != "gpushare-pods" or kind.startswith("V")
+    }
+    assert bound == {
+        "gpushare-pods": ["Deny"],
+        "gpushare-warnings": ["Warn"],
+        "gpushare-node-fence": ["Deny"],
+    }
+    assert release.has("MutatingAdmissionPolicyBinding", "gpushare-pods")
+    assert invalid(release) == []
+
+
+def test_what_is_switched_off_is_not_there() -> None:
+    assert not render({"admission": {"warnings": False}}).has(
+        "ValidatingAdmissionPolicy", "gpushare-warnings"
+    )
+    nothing = render({"admission": {"mode": "none"}, "nodeFence": {"enabled": False}})
+    assert [each for each in nothing.objects if each["apiVersion"].startswith("admissionregistration")] == []
+    units = render({"devicePlugin": {"mode": "units"}, "admission": {"setSchedulerName": False}})
+    assert units.of("MutatingAdmissionPolicy") == []
+    assert units.has("ValidatingAdmissionPolicy", "gpushare-pods")
+
+
+def test_policies_are_refused_where_kubernetes_has_none() -> None:
+    with pytest.raises(helm_python.HelmError, match=r"since 1\.36: choose webhook, or leave it at auto"):
+        render({"admission": {"mode": "policy"}}, kubernetes="1.35")
+    with pytest.raises(helm_python.HelmError, match=r"since 1\.30.*leave it at auto"):
+        render({"nodeFence": {"enabled": True}}, kubernetes="1.29")
+
+
+def test_pods_that_ask_for_nothing_are_not_even_looked_at() -> None:
+    release = render()
+    policy = release.one("MutatingAdmissionPolicy", "gpushare-pods")["spec"]["matchConditions"]
+    rules = release.one("ValidatingAdmissionPolicy", "gpushare-pods")["spec"]["matchConditions"]
+    for case in CASES:
+        asks = any(
+            key in (each.get("resources") or {}).get("limits", {})
+            for each in (*case.init, *case.pod["spec"]["containers"])
+            for key in (NAMES.memory, NAMES.slot)
+        )
+        assert matches(policy, creation(case.pod)) is asks
+        assert matches(rules, creation(case.pod)) is asks

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from doctor.checks import CHECKS
 from doctor.cluster import PAIR, Cluster
-from doctor.collecting import Subject, collect
+from doctor.collecting import NAMESPACE, Subject, collect
 from doctor.report import as_json, as_table, failed
 from gpushare import __version__
 from gpushare.errors import ResourceNameError
@@ -20,7 +20,6 @@ from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError
 
 PROGRAM = "gpushare-doctor"
-NAMESPACE = "gpushare-system"
 
 _EPILOG = """\
 Exit code: 0 all is well (warnings are allowed), 1 something failed, 2 bad flags or no cluster.
@@ -67,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file (default: as kubectl finds its own)")
     add("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
-    add("--namespace", "-n", default=NAMESPACE, help=f"the release's namespace (default: {NAMESPACE})")
+    add("--namespace", "-n", help=f"the release's namespace (default: where it is found, else {NAMESPACE})")
     add(
         "--resource",
         default=DEFAULT_MEMORY_RESOURCE,

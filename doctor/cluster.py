@@ -135,10 +135,17 @@ class Cluster:
     @property
     def deployment(self) -> Workload | Unseen | None:
         """Of the component that decides; `None` where neither mode is installed in the namespace."""
+        found = self.installations
+        if isinstance(found, Unseen):
+            return found
+        return next((each for each in found if self._is_here(each)), None)
+
+    @property
+    def installations(self) -> tuple[Workload, ...] | Unseen:
+        """Deployments of the deciding component, in whatever namespace."""
         if isinstance(self.deployments, Unseen):
             return self.deployments
-        ours = {each.metadata.name: each for each in self.deployments if self._is_here(each)}
-        return ours.get(PAIR) or ours.get(EXTERNAL)
+        return tuple(each for each in self.deployments if decides(each))
 
     @property
     def is_external(self) -> bool:
@@ -196,6 +203,13 @@ class Cluster:
 
     def _is_here(self, workload: Workload) -> bool:
         return workload.metadata.namespace == self.namespace
+
+
+def decides(workload: Workload) -> bool:
+    """Whether it is the Deployment of the deciding component, of either mode."""
+    labels = workload.metadata.labels or {}
+    ours = labels.get("app.kubernetes.io/name") == "gpushare"
+    return ours and workload.metadata.name in (PAIR, EXTERNAL)
 
 
 def _cards(node: SeenNode, *, names: Names) -> NodeCards | CardsError | None:

@@ -21,6 +21,7 @@ from doctor.cluster import (
     Rule,
     Told,
     Unseen,
+    decides,
 )
 from doctor.objects import ConfigMap, Lease, RuleObject, SeenNode, SeenPod, Workload
 from doctor.reading import Door, ProxyDoor, UrlDoor, got, listed, tried
@@ -32,6 +33,8 @@ from kubeapi.errors import ApiError
 
 T = TypeVar("T")
 
+NAMESPACE = "gpushare-system"
+"""Where the chart recommends to install it."""
 VIEW_PORT = 39998
 MOST_REPLICAS = 5
 """Extenders that are asked one by one."""
@@ -55,7 +58,8 @@ class Subject:
     """Which gpushare is looked at."""
 
     names: Names
-    namespace: str
+    namespace: str | None
+    """Of the release; `None`: wherever it is found, `NAMESPACE` if nowhere."""
     scheduler_name: str
     probe_namespace: str
     """Where the trial pods would be created."""
@@ -68,18 +72,24 @@ async def collect(api: KubeApi, *, subject: Subject, clock: Callable[[], float] 
     answer = await api.request("GET", "/version")
     version = str(_decoded(answer.checked().body).get("gitVersion", ""))
     names = subject.names
-    nodes, (pods, parts), deployments, daemonsets, rules = await asyncio.gather(
+    deployments = await listed(api, "/apis/apps/v1/deployments", kind=Workload, what="deployments.apps")
+    namespace = subject.namespace or _namespace_of(deployments)
+    nodes, (pods, parts), daemonsets, rules = await asyncio.gather(
         listed(api, "/api/v1/nodes", kind=SeenNode, what="nodes"),
-        _pods(api, subject=subject),
-        listed(api, "/apis/apps/v1/deployments", kind=Workload, what="deployments.apps"),
+        _pods(api, names=names, namespace=namespace),
         listed(api, "/apis/apps/v1/daemonsets", kind=Workload, what="daemonsets.apps"),
         _rules(api),
     )
-    external = _is_external(deployments, namespace=subject.namespace)
+    external = _is_external(deployments, namespace=namespace)
     lease, config, extender = await asyncio.gather(
-        _lease(api, namespace=subject.namespace, name=EXTERNAL if external else PAIR),
-        _config(api, namespace=subject.namespace),
-        _extender(api, subject=subject, external=external, parts=parts, nodes=nodes, count=_some_wait(pods)),
+        _lease(api, namespace=namespace, name=EXTERNAL if external else PAIR),
+        _config(api, namespace=namespace),
+        _extender(
+            names=names,
+            doors=_doors(api, subject=subject, namespace=namespace, external=external, parts=parts),
+            nodes=nodes,
+            count=_some_wait(pods),
+        ),
     )
     asks, asks_bytes = await asyncio.gather(
         tried(api, _trial_pod(names.memory, "1"), namespace=subject.probe_namespace),
@@ -87,7 +97,7 @@ async def collect(api: KubeApi, *, subject: Subject, clock: Callable[[], float] 
     )
     return Cluster(
         names=names,
-        namespace=subject.namespace,
+        namespace=namespace,
         scheduler_name=subject.scheduler_name,
         now=clock(),
         version=version,
@@ -108,17 +118,22 @@ async def collect(api: KubeApi, *, subject: Subject, clock: Callable[[], float] 
 Pods = tuple[SeenPod, ...] | Unseen
 
 
-async def _pods(api: KubeApi, *, subject: Subject) -> tuple[Pods, Pods]:
+def _namespace_of(deployments: tuple[Workload, ...] | Unseen) -> str:
+    found = () if isinstance(deployments, Unseen) else deployments
+    return next((each.metadata.namespace for each in found if decides(each)), NAMESPACE)
+
+
+async def _pods(api: KubeApi, *, names: Names, namespace: str) -> tuple[Pods, Pods]:
     """Pods that ask for memory, and the parts of gpushare: from one list, of which little is kept."""
 
     def is_part(pod: SeenPod) -> bool:
         labels = pod.metadata.labels or {}
-        if pod.metadata.namespace == subject.namespace and labels.get("app.kubernetes.io/name") == "gpushare":
+        if pod.metadata.namespace == namespace and labels.get("app.kubernetes.io/name") == "gpushare":
             return True
         return pod.metadata.namespace == "kube-system" and labels.get("component") == "kube-scheduler"
 
     def asks(pod: SeenPod) -> bool:
-        return asks_for_memory(pod.spec, subject.names)
+        return asks_for_memory(pod.spec, names)
 
     every = await listed(
         api,
@@ -165,31 +180,31 @@ async def _config(api: KubeApi, *, namespace: str) -> ConfigMap | Unseen | None:
     return await got(api, path, kind=ConfigMap, what="configmaps")
 
 
+def _doors(
+    api: KubeApi, *, subject: Subject, namespace: str, external: bool, parts: Pods
+) -> tuple[Door, list[Door]]:
+    """Of the Service and of every replica by itself: the one that works may not be the one reached."""
+    if subject.extender_url is not None:
+        door = UrlDoor(subject.extender_url)
+        return door, [door]
+    target = f"{EXTERNAL if external else PAIR}:view"
+    service = ProxyDoor(api, namespace=namespace, kind="services", target=target)
+    if isinstance(parts, Unseen):
+        return service, [service]
+    return service, [
+        ProxyDoor(api, namespace=namespace, kind="pods", target=f"{pod.metadata.name}:{VIEW_PORT}")
+        for pod in _deciding(parts, namespace=namespace)[:MOST_REPLICAS]
+    ]
+
+
 async def _extender(
-    api: KubeApi,
     *,
-    subject: Subject,
-    external: bool,
-    parts: Pods,
+    names: Names,
+    doors: tuple[Door, list[Door]],
     nodes: tuple[SeenNode, ...] | Unseen,
     count: bool,
 ) -> ExtenderSeen:
-    """Ask the Service once, and every replica by itself: the one that works may not be the one reached."""
-    namespace = subject.namespace
-    service: Door
-    replicas: list[Door]
-    if subject.extender_url is not None:
-        service = UrlDoor(subject.extender_url)
-        replicas = [service]
-    else:
-        target = f"{EXTERNAL if external else PAIR}:view"
-        service = ProxyDoor(api, namespace=namespace, kind="services", target=target)
-        replicas = [service]
-        if not isinstance(parts, Unseen):
-            replicas = [
-                ProxyDoor(api, namespace=namespace, kind="pods", target=f"{pod.metadata.name}:{VIEW_PORT}")
-                for pod in _deciding(parts, namespace=namespace)[:MOST_REPLICAS]
-            ]
+    service, replicas = doors
     reached = await service.get("/readyz")
     seen = tuple([await _replica(door, count=count) for door in replicas])
     ready = (
@@ -197,7 +212,7 @@ async def _extender(
         for door, each in zip(replicas, seen, strict=True)
         if isinstance(each.ready, Answer) and each.ready.status == 200
     )
-    told = await _told(next(ready, service), node=_some_node(nodes, names=subject.names))
+    told = await _told(next(ready, service), node=_some_node(nodes, names=names))
     return ExtenderSeen(reached=reached, replicas=seen, told=told)
 
 

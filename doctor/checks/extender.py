@@ -23,6 +23,13 @@ def extender_running(cluster: Cluster) -> Verdict:
             f"no Deployment gpushare-scheduler or gpushare-extender in namespace {cluster.namespace}",
             remedy="install the chart, or name its namespace with --namespace",
         )
+    installed = cluster.installations
+    if not isinstance(installed, Unseen) and len(installed) > 1:
+        return fail(
+            f"gpushare is installed {len(installed)} times: each gives out the same cards",
+            remedy="helm uninstall all but one",
+            objects=[each.key for each in installed],
+        )
     wanted, ready = found.spec.replicas or 0, found.status.ready_replicas or 0
     said = f"Deployment {found.key}: {ready} of {counted(wanted, 'replica')} ready"
     if cluster.is_external:  # the standby is not ready, on purpose

@@ -44,6 +44,12 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
     ),
     (
         "extender-running",
+        lambda: broken(deployments=(snapshot.deployment(), snapshot.deployment(external=True))),
+        FAIL,
+        "installed 2 times",
+    ),
+    (
+        "extender-running",
         lambda: external(deployments=(snapshot.deployment(external=True, ready=0),)),
         FAIL,
         "gpushare-extender",

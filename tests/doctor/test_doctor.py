@@ -116,6 +116,16 @@ async def test_the_extender_can_be_asked_without_the_proxy(clinic: Clinic) -> No
     assert found["unit"].status is Status.OK
 
 
+async def test_the_release_is_found_in_whatever_namespace(clinic: Clinic) -> None:
+    lists = clinic.front.lists
+    for plural in ("deployments", "daemonsets"):
+        (found,) = lists[f"{APPS}/{plural}"]
+        lists[f"{APPS}/{plural}"] = [{**found, "metadata": {**found["metadata"], "namespace": "elsewhere"}}]
+    clinic.subject = replace(clinic.subject, namespace=None)
+    found = await clinic.examine()
+    assert found["extender-running"].message.startswith("Deployment elsewhere/gpushare-scheduler: 2 of 2")
+
+
 @pytest.mark.parametrize(
     ("admission", "check", "status"),
     [

@@ -2,7 +2,7 @@
 
 import { el, number, amount, counted, age, colour } from "./dom.js";
 
-const AT_FIRST = 5;
+const AT_FIRST = 3;
 const by = (id) => document.getElementById(id);
 
 export class WaitingList {
@@ -62,7 +62,7 @@ function why(pod) {
     el("p", {}, el("b", {}, number(each.nodes)), ` ${each.nodes === 1 ? "node" : "nodes"}: ${each.reason}`),
   );
   if (pod.fitting > 0) {
-    const fit = `${counted(pod.fitting, "node has", "nodes have")} room on a card: it has not been tried again yet, or something else holds it up. See its events.`;
+    const fit = `${counted(pod.fitting, "node has", "nodes have")} room on a card: it is tried again soon, or its events say what else holds it up.`;
     lines.unshift(el("p", { class: "fits" }, fit));
   }
   if (!lines.length) lines.push(el("p", {}, "There is no node that shares cards."));

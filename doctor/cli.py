@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from doctor.checks import CHECKS
 from doctor.cluster import PAIR, Cluster
 from doctor.collecting import NAMESPACE, Subject, collect
+from doctor.findings import Finding
 from doctor.report import as_json, as_table, failed
 from gpushare import __version__
 from gpushare.errors import ResourceNameError
@@ -40,13 +42,21 @@ def main(argv: Sequence[str] | None = None) -> None:
             probe_namespace=given.probe_namespace,
             extender_url=given.extender_url,
         )
-        cluster = asyncio.run(_look(subject, kubeconfig=given.kubeconfig, context=given.context))
+        findings = _findings(subject, kubeconfig=given.kubeconfig, context=given.context)
     except (ApiError, ResourceNameError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         sys.exit(2)
-    findings = [check.run(cluster) for check in CHECKS]
     print(as_json(findings) if given.output == "json" else as_table(findings), end="")
     sys.exit(1 if failed(findings) else 0)
+
+
+def _findings(subject: Subject, *, kubeconfig: Path | None, context: str | None) -> list[Finding]:
+    gc.disable()  # it would go through 50,000 pods again and again, for nothing
+    try:
+        cluster = asyncio.run(_look(subject, kubeconfig=kubeconfig, context=context))
+        return [check.run(cluster) for check in CHECKS]
+    finally:
+        gc.enable()
 
 
 async def _look(subject: Subject, *, kubeconfig: Path | None, context: str | None) -> Cluster:

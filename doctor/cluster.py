@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from doctor.objects import ConfigMap, Lease, RuleObject, SeenNode, SeenPod, Workload
+from gpushare.bookings import Claim, claim_of
 from gpushare.cards import NodeCards, cards_of
 from gpushare.errors import CardsError
 from gpushare.ledger import Ledger
@@ -179,6 +180,12 @@ class Cluster:
         if isinstance(self.nodes, Unseen):
             return {}
         return {node.name: _cards(node, names=self.names) for node in self.nodes}
+
+    @functools.cached_property
+    def claims(self) -> tuple[tuple[SeenPod, Claim], ...]:
+        """What every pod on a node holds, or should."""
+        pods = () if isinstance(self.pods, Unseen) else self.pods
+        return tuple((pod, claim) for pod in pods if (claim := claim_of(pod, self.names)) is not None)
 
     @functools.cached_property
     def unit(self) -> str:

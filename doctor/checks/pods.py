@@ -6,7 +6,7 @@ from doctor.checks.extender import PATIENCE, age_of
 from doctor.cluster import Cluster, Unseen
 from doctor.findings import Verdict, counted, fail, ok, unseen, warn
 from doctor.objects import SeenPod
-from gpushare.bookings import Booking, Unread, Unreadable, claim_of
+from gpushare.bookings import Booking, Unread, Unreadable
 
 SLOW = 120.0
 """Seconds that kubelet and the plugin may take, image pulls not included: cards are given before."""
@@ -39,8 +39,8 @@ def pods_without_card(cluster: Cluster) -> Verdict:
         return unseen(cluster.pods)
     found = [
         f"{pod.key} on {pod.node_name}: {_why(pod, cluster)}"
-        for pod in cluster.pods
-        if (claim := _unreadable(pod, cluster)) and claim.state is Unread.NO_ALLOCATION
+        for pod, claim in cluster.claims
+        if isinstance(claim, Unreadable) and claim.state is Unread.NO_ALLOCATION
     ]
     if found:
         return fail(
@@ -70,8 +70,8 @@ def pods_unreadable(cluster: Cluster) -> Verdict:
         return unseen(cluster.pods)
     found = [
         f"{claim.pod} on {claim.node}: {claim.problem}"
-        for pod in cluster.pods
-        if (claim := _unreadable(pod, cluster)) and claim.state is not Unread.NO_ALLOCATION
+        for _, claim in cluster.claims
+        if isinstance(claim, Unreadable) and claim.state is not Unread.NO_ALLOCATION
     ]
     if found:
         return fail(
@@ -89,8 +89,8 @@ def pods_waiting_for_kubelet(cluster: Cluster) -> Verdict:
         return unseen(cluster.pods)
     slow = [
         f"{claim.pod} on {claim.node}: for {cluster.now - claim.assumed:.0f} s"
-        for pod in cluster.pods
-        if isinstance(claim := claim_of(pod, cluster.names), Booking)
+        for pod, claim in cluster.claims
+        if isinstance(claim, Booking)
         and not claim.assigned
         and claim.assumed is not None
         and cluster.now - claim.assumed > SLOW
@@ -149,8 +149,3 @@ def pods_waiting_for_room(cluster: Cluster) -> Verdict:
 
 def _elsewhere(pod: SeenPod, cluster: Cluster) -> bool:
     return pod.spec.scheduler_name != cluster.scheduler_name
-
-
-def _unreadable(pod: SeenPod, cluster: Cluster) -> Unreadable | None:
-    claim = claim_of(pod, cluster.names)
-    return claim if isinstance(claim, Unreadable) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from doctor.checks.scheduler import minor_of
 from doctor.cluster import Admitted, Cluster, Refused, Rule, Unseen
-from doctor.findings import Verdict, fail, ok, skip, some, unseen, warn
+from doctor.findings import Verdict, counted, fail, ok, skip, some, unseen, warn
 from gpushare.cards import UNLIMITED_SLOTS, NodeCards
 
 POLICIES = {
@@ -79,9 +79,17 @@ def admission_slot(cluster: Cluster) -> Verdict:
     if not slots:
         return fail(
             f"a pod that asks for {cluster.names.memory} alone is given no {cluster.names.slot}: "
-            "kubelet would "
-            "hand it no card",
+            "kubelet would hand it no card",
             remedy="set admission.mode to auto, policy or webhook, or have every pod ask for its slots",
+        )
+    slotless = [name for name, cards in _shared(cluster).items() if cards.slots == UNLIMITED_SLOTS]
+    if slotless:
+        return warn(
+            f"pods are given {cluster.names.slot}, and nodes that count memory itself (units mode, or "
+            f"the classic plugin) have none: no new pods for {counted(len(slotless), 'node')}",
+            remedy="run all device plugins in one devicePlugin.mode; nodes of the classic plugin: see "
+            "docs/migrate-from-gpushare.md",
+            objects=slotless,
         )
     named = pod.get("spec", {}).get("schedulerName")
     if named != cluster.scheduler_name:
@@ -116,8 +124,7 @@ def _refused_by_all(status: int, message: str) -> Verdict:
         return fail(
             f"pods that ask for GPU memory cannot be created: {message[:300]}",
             remedy="see extender-ready, the Service gpushare-admission and its certificate; with "
-            "Kubernetes 1.36 "
-            "admission.mode policy needs neither",
+            "Kubernetes 1.36 admission.mode policy needs neither",
         )
     return skip(
         f"the trial pod (dry run) was refused for another reason: {message[:300]}",
@@ -149,8 +156,15 @@ def _is_fence(rule: Rule) -> bool:
 
 def _units_mode(cluster: Cluster) -> bool:
     """Whether the nodes that share cards count memory instead of slots."""
-    shared = [each for each in cluster.cards.values() if isinstance(each, NodeCards) and each.cards]
+    shared = _shared(cluster).values()
     return bool(shared) and all(each.slots == UNLIMITED_SLOTS for each in shared)
+
+
+def _shared(cluster: Cluster) -> dict[str, NodeCards]:
+    """The cards of nodes that have some, by the node's name."""
+    return {
+        name: cards for name, cards in cluster.cards.items() if isinstance(cards, NodeCards) and cards.cards
+    }
 
 
 def _limits(pod: Mapping[str, Any], resource: str) -> Iterator[str]:

@@ -62,8 +62,7 @@ def cards_missing(cluster: Cluster) -> Verdict:
         return warn(
             f"{counted(len(gone), 'booking')} on cards that the node no longer lists",
             remedy="see nvidia-smi and the plugin's log on the node (a card lost, excluded, or other "
-            "MIG instances); "
-            "delete the pods if the card does not come back",
+            "MIG instances); delete the pods if the card does not come back",
             objects=gone,
         )
     return ok("every booked card is there")

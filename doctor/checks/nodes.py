@@ -94,8 +94,7 @@ def node_slots(cluster: Cluster) -> Verdict:
         return fail(
             f"kubelet of {counted(len(gone), 'node')} has no device of the plugin's",
             remedy="see whether the plugin runs there and is registered (its /readyz, metrics, log); "
-            "folders of "
-            "kubelet: devicePlugin.kubeletDir",
+            "folders of kubelet: devicePlugin.kubeletDir",
             objects=gone,
         )
     return ok(f"kubelet of {counted(len(nodes), 'node')} has the plugin's devices")

@@ -64,8 +64,7 @@ def plugin_on_nodes(cluster: Cluster) -> Verdict:
             f"cards published without {_selector(found)}, where no plugin answers kubelet: "
             f"{counted(len(strays), 'node')}",
             remedy=f"label them ({_selector(found)}), or take the cards off: gpushare-device-plugin "
-            "--uninstall "
-            "--node-name NODE",
+            "--uninstall --node-name NODE",
             objects=strays,
         )
     return ok(f"a plugin on each of {counted(len(labelled), 'node')} with {_selector(found)}")

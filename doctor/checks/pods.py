@@ -46,8 +46,7 @@ def pods_without_card(cluster: Cluster) -> Verdict:
         return fail(
             f"on a node without a card, past the extender: {counted(len(found), 'pod')}",
             remedy="delete them, and have what makes them name the GPU scheduler and no node; until "
-            "then their nodes "
-            "take no GPU pods",
+            "then their nodes take no GPU pods",
             objects=found,
         )
     return ok("every pod on a node has its card")

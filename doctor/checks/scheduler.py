@@ -84,8 +84,7 @@ def scheduler_config(cluster: Cluster) -> Verdict:
     if share != 100:
         return warn(
             f"percentageOfNodesToScore is {share}: in a large cluster kube-scheduler looks at a "
-            "sample of the "
-            "nodes, and the one card with room may be on none of them",
+            "sample of the nodes, and the one card with room may be on none of them",
             remedy=_FLAGS,
         )
     return ok(f"profile {cluster.scheduler_name}, manages {cluster.names.memory}, not ignorable")
@@ -113,8 +112,7 @@ def _config_faults(document: Mapping[str, Any], *, cluster: Cluster) -> Iterator
 def _external_config(cluster: Cluster) -> Verdict:
     compare = (
         "compare its --config file on each control-plane node with what helm's NOTES print (helm get "
-        "notes), or "
-        "gpushare-extender scheduler-config --beside-default --url …"
+        "notes), or gpushare-extender scheduler-config --beside-default --url …"
     )
     if isinstance(cluster.parts, Unseen):
         return unseen(cluster.parts)

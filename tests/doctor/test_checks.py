@@ -158,6 +158,7 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         "goes to default",
     ),
     ("admission-slot", lambda: broken(nodes=UNIT_NODES), FAIL, "units mode"),
+    ("admission-slot", lambda: broken(nodes=(node("n1"), UNIT_NODES[1])), WARN, "n2"),
     (
         "admission-slot",
         lambda: broken(asks=Refused(status=500, message='failed calling webhook "pods": EOF')),

@@ -210,7 +210,7 @@ class PodRules:
         claims = [key for key in (*written, names.allocation) if key in pod.annotations]
         if claims:
             yield (
-                "only the scheduler gives out cards, and what a new pod says of them counts for nothing: "
+                "the scheduler gives out the cards and ignores what a new pod claims: "
                 f"remove the annotations {', '.join(claims)}"
             )
 

@@ -285,8 +285,9 @@ CASES = (
     ),
     Case(
         id="V16-a-crowd-of-slots",
-        containers=tuple(
-            container({"gpu-mem": "25600", "gpu-slot": "256"}, name=f"c{number}") for number in range(5)
+        containers=(
+            *(container({"gpu-mem": "25600", "gpu-slot": "256"}, name=f"c{number}") for number in range(4)),
+            container({"gpu-mem": "100"}, name="one-too-many"),
         ),
         refusals=("the pod's containers ask for more than 1024 slots",),
     ),
@@ -462,8 +463,25 @@ CASES = (
         limits={"gpu-mem": "5000"},
         annotations={"ALIYUN_COM_GPU_MEM_IDX": "1", "ALIYUN_COM_GPU_MEM_POD": "1"},
         warnings=(
-            "only the scheduler gives out cards, and what a new pod says of them counts for nothing: "
+            "the scheduler gives out the cards and ignores what a new pod claims: "
             "remove the annotations ALIYUN_COM_GPU_MEM_IDX, ALIYUN_COM_GPU_MEM_POD",
+        ),
+    ),
+    Case(
+        id="L8-a-copy-of-a-bound-pod",
+        limits={"gpu-mem": "5000"},
+        annotations={
+            "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+            "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1",
+            "ALIYUN_COM_GPU_MEM_DEV": "24576",
+            "ALIYUN_COM_GPU_MEM_IDX": "1",
+            "ALIYUN_COM_GPU_MEM_POD": "5000",
+            "aliyun.com/gpu-allocation": "{}",
+        },
+        warnings=(
+            "the scheduler gives out the cards and ignores what a new pod claims: "
+            "remove the annotations ALIYUN_COM_GPU_MEM_IDX, ALIYUN_COM_GPU_MEM_POD, ALIYUN_COM_GPU_MEM_DEV, "
+            "ALIYUN_COM_GPU_MEM_ASSUME_TIME, ALIYUN_COM_GPU_MEM_ASSIGNED, aliyun.com/gpu-allocation",
         ),
     ),
     Case(
@@ -471,7 +489,7 @@ CASES = (
         limits={"gpu-mem": "0"},
         annotations={"ALIYUN_COM_GPU_MEM_ASSIGNED": "true", "aliyun.com/gpu-allocation": "{}"},
         warnings=(
-            "only the scheduler gives out cards, and what a new pod says of them counts for nothing: "
+            "the scheduler gives out the cards and ignores what a new pod claims: "
             "remove the annotations ALIYUN_COM_GPU_MEM_ASSIGNED, aliyun.com/gpu-allocation",
         ),
     ),

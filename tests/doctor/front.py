@@ -32,6 +32,8 @@ class Front:
         """URL of the extender that the proxy leads to; `None` where nobody answers."""
         self.forbidden: list[tuple[str, str]] = []
         """Method and part of a path that the user has no right to."""
+        self.asked: set[tuple[str, str]] = set()
+        """Method and path of every request."""
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Front]:
@@ -64,6 +66,7 @@ class Front:
 
     async def _answer(self, request: web.Request) -> web.Response:
         path = request.path
+        self.asked.add((request.method, path))
         for method, part in self.forbidden:
             if request.method == method and part in path:
                 verb = "create" if method == "POST" else "get"

@@ -12,9 +12,11 @@ import pytest
 
 from doctor import cli
 from doctor.findings import Status, Verdict
+from doctor.rights import RIGHTS
 from sandbox.apiserver.faults import Rule
 from tests.build import NAMES
 from tests.doctor.clinic import APPS, Clinic
+from tests.rights import use_of, uses
 
 GPU = "gpushare-scheduler"
 
@@ -175,6 +177,17 @@ async def test_a_missing_right_is_named_and_hides_only_what_it_hides(
     skipped = [each.remedy for each in found.values() if each.status is Status.SKIP]
     assert f"needs the right: kubectl auth can-i {right}" in skipped
     assert len(skipped) < len(found)
+
+
+async def test_I4_the_doctor_uses_its_rights_and_no_others(clinic: Clinic) -> None:
+    await clinic.cluster.pod("waits", 20000)  # then it looks at the metrics too
+    await clinic.examine()
+    used = {
+        use_of(method=method, path=path.partition("/proxy/")[0] + ("/proxy" if "/proxy/" in path else ""))
+        for method, path in clinic.front.asked
+        if path != "/version"  # which everybody may read
+    }
+    assert used == uses(RIGHTS)
 
 
 class TestCommand:

@@ -16,6 +16,7 @@ from deviceplugin.handover import DEFAULT_HANDOVER, Handover
 from deviceplugin.holdings import bookings_of
 from deviceplugin.inventory import Inventory
 from deviceplugin.kubeletapi import deviceplugin_v1beta1_pb2 as v1beta1
+from deviceplugin.leftovers import Leftovers
 from deviceplugin.marker import AssignedMarker
 from deviceplugin.matching import Match
 from deviceplugin.metrics import CallTimes, Snapshot, render
@@ -31,7 +32,7 @@ from deviceplugin.service import DevicePlugin, options_for
 from deviceplugin.sockets import check_socket_path
 from deviceplugin.sources import CardSource
 from gpushare.bookings import Booking
-from gpushare.cards import NodeCards
+from gpushare.cards import Card, NodeCards
 from gpushare.names import Names
 from gpushare.objects import Node
 from kubeapi.backoff import Backoff
@@ -99,6 +100,18 @@ class Plugin:
             backoff=Backoff(longest=_LONGEST_PAUSE),
         )
         self.rivals = Rivals(events=self.events)
+        self._leftovers = (
+            Leftovers(
+                self._kubelet,
+                resource=names.memory,
+                node=node,
+                events=self.events,
+                changed=self._announce,
+            )
+            if mode == "slots"
+            else None
+        )
+        self._found: tuple[Card, ...] | None = None
         self.publisher = NodePublisher(
             api,
             node=node,
@@ -192,6 +205,7 @@ class Plugin:
             async with asyncio.TaskGroup() as group:
                 for part in (
                     self._follow_cards(),
+                    self._follow_leftovers(),
                     self._pods.run(),
                     self._node.run(),
                     self.publisher.run(),
@@ -228,14 +242,27 @@ class Plugin:
                     raise
                 log.warning("cards ignored, they stay as they were reason=%r", str(error))
                 continue
-            self.inventory.set(found)
-            self.publisher.wake()
+            if self._found is None and self._leftovers is not None:
+                await self._leftovers.look()  # before kubelet and the cluster are told of room
+            self._found = cards
+            self._announce()
             healthy = sum(card.healthy for card in cards)
             log.info("cards found=%d healthy=%d resource=%s", len(cards), healthy, self._mode.resource)
             if not cards:
                 log.warning(
                     "no card is shared reason='none was found, or all are excluded or within --reserve'"
                 )
+
+    def _announce(self) -> None:
+        """Have kubelet and the cluster told of the cards as they are now."""
+        if self._found is not None:
+            cards = self._leftovers.apply(self._found) if self._leftovers is not None else self._found
+            self.inventory.set(NodeCards(unit=self._unit, slots=self._mode.slots, cards=cards))
+            self.publisher.wake()
+
+    async def _follow_leftovers(self) -> None:
+        if self._leftovers is not None:
+            await self._leftovers.run()
 
     async def _serve_kubelet(self) -> None:
         """Independent of the API server: containers restart by kubelet's record while it is away."""
@@ -288,3 +315,5 @@ class Plugin:
         self.allocator.forget(uid)
         self._marker.forget(uid)
         self.reconciler.forget(uid)
+        if self._leftovers is not None:
+            self._leftovers.wake()

@@ -187,6 +187,33 @@ async def test_a_cluster_of_both_plugins_and_units_says_which_node_counts_otherw
             assert answer["FailedAndUnresolvableNodes"] == {"in-mib": Reason.UNIT_MISMATCH}
 
 
+async def test_slots_mode_takes_no_pods_while_classic_units_are_held(classic: ClassicNode) -> None:
+    """kubelet fails every pod that asks for the memory while a container holds some of it as a device."""
+    async with classic.classic_plugin():
+        await classic.classic_pod("old", units=10, card=1)
+        await classic.known(free=[15, 5])
+
+    async with classic.node.plugin(unit="GiB", mode="slots", ready=False) as plugin:
+        await until(lambda: not plugin.problems(), what="ready")
+        await classic.known(free=[0, 0])
+        answer = await classic.scheduler.filter(await classic.node.create("new", C(memory=3)), nodes=[NODE])
+        assert answer["FailedAndUnresolvableNodes"] == {NODE: Reason.UNHEALTHY}, "nobody is evicted for it"
+        annotations = classic.node.node_object()["metadata"]["annotations"]
+        (reason,) = {card["reason"] for card in json.loads(annotations[NAMES.cards])["cards"]}
+        assert "default/old" in reason
+        assert classic.node.slots_known() == 0
+        assert classic.node.pod("old")["status"]["phase"] == "Running"
+        events = classic.node.server.objects
+        await until(
+            lambda: any(event["reason"] == "UnitsStillHeld" for event in events("events")), what="an event"
+        )
+
+        await classic.node.delete("old")
+
+        await classic.known(free=[15, 15])
+        await until(lambda: classic.node.slots_known() == 8, what="kubelet has the slots")
+
+
 CLASSIC_OBJECTS = {
     # Cluster-scoped objects, and those in kube-system, of the classic components' manifests.
     ("ClusterRole", "gpushare-schd-extender"),

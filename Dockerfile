@@ -18,7 +18,8 @@ LABEL org.opencontainers.image.title="gpushare" \
       org.opencontainers.image.description="GPU cards shared by memory on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/gpushare /opt/gpushare
-ENV PATH=/opt/gpushare/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# HOME: the user has no entry in passwd, and the Kubernetes client does not start without a home.
+ENV PATH=/opt/gpushare/bin:$PATH HOME=/ PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # By number, so that runAsNonRoot can be checked. The device plugin's pod says 0 for itself.
 USER 65532:65532
 CMD ["gpushare-extender", "--help"]

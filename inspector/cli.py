@@ -30,6 +30,7 @@ from inspector.summary import summary
 from inspector.usage import used_bytes
 from inspector.wide import wide
 from kubeapi.client import KubeApi
+from kubeapi.errors import ApiError, ApiRefused
 
 PROGRAM = "kubectl-inspect-gpushare"
 
@@ -85,11 +86,10 @@ async def run(options: argparse.Namespace) -> int:
         return await _watch(options, screen=sys.stdout)
     try:
         async with await _connect(options) as api:
-            text, remarks = await _Look(api, options).once()
+            _show(*await _Look(api, options).once())
     except GpuShareError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    _show(text, remarks)
     return 0
 
 
@@ -181,7 +181,10 @@ class _Look:
         """The text to print, and the remarks that belong to it. Raises `GpuShareError`."""
         self._remarks.clear()
         nodes = list(dict.fromkeys(self._options.nodes))
-        text = await self._text(await self._source.inspect(nodes))
+        try:
+            text = await self._text(await self._source.inspect(nodes))
+        except ApiRefused as error:  # why the first way failed is half of the story
+            raise ApiError(" ".join([*self._remarks, f"failed: {error}"])) from error
         return text, list(self._remarks)
 
     async def _text(self, inspection: Inspection) -> str:

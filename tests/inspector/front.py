@@ -62,8 +62,9 @@ class Front:
         return web.Response(text=text) if port == "9449" and text else _status(503, "no answer from the pod")
 
     async def _forward(self, request: web.Request, url: str) -> web.StreamResponse:
+        who = {"User-Agent": request.headers.get("User-Agent", "")}
         async with (
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(headers=who) as session,
             session.request(request.method, url, data=await request.read()) as answer,
         ):
             return web.Response(

@@ -108,6 +108,17 @@ async def test_where_the_extender_is_not_to_be_had_the_lists_serve(
     assert COMPUTED in remarks
 
 
+async def test_whoever_may_neither_ask_nor_list_is_told_both_reasons(
+    cluster: Cluster, scheduler: Scheduler, reachable: Front, person: Person
+) -> None:
+    reachable.refusal = 403
+    cluster.faults.add(Rule(action="answer", path="^/api/v1/nodes$", client=COMMAND.name, status=403))
+    out, errors = await person.types(code=1)
+    assert out == ""
+    assert errors.startswith("error: service gpushare-system/gpushare-scheduler answered 403")
+    assert errors.endswith("instead failed: API server answered 403 Forbidden: a fault was ordered\n")
+
+
 async def test_an_extender_that_has_not_synced_is_not_believed(
     cluster: Cluster, front: Front, person: Person
 ) -> None:
@@ -210,6 +221,7 @@ async def test_an_api_server_out_of_reach_is_an_error(
     path = kubeconfig(tmp_path / "k", server=f"http://127.0.0.1:{unused_tcp_port}")
     _, errors = await person.types("--kubeconfig", str(path), code=1)
     assert errors.startswith("error: API server http://127.0.0.1")
+    assert errors.count("out of reach") == 1
     _, errors = await person.types("--kubeconfig", str(tmp_path / "gone"), code=1)
     assert "no such file" in errors
     _, errors = await person.types("--kubeconfig", str(path), "--context", "prod", code=1)

@@ -116,7 +116,7 @@ async def test_whoever_may_neither_ask_nor_list_is_told_both_reasons(
     out, errors = await person.types(code=1)
     assert out == ""
     assert errors.startswith("error: service gpushare-system/gpushare-scheduler answered 403")
-    assert errors.endswith("instead failed: API server answered 403 Forbidden: a fault was ordered\n")
+    assert errors.endswith("instead failed: API server answered 403 Unknown: a fault was ordered\n")
 
 
 async def test_an_extender_that_has_not_synced_is_not_believed(

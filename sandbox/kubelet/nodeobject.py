@@ -130,7 +130,12 @@ class NodeRecord:
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": self._name, "labels": self._labels},
-            "status": {"capacity": self._capacity, "allocatable": self._capacity, **self._conditions()},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "capacity": self._capacity,
+                "allocatable": self._capacity,
+                **self._conditions(),
+            },
         }
         answer = await self._api.request("POST", "/api/v1/nodes", body=body)
         if answer.status != 409:

@@ -8,351 +8,23 @@ from dataclasses import fields, replace
 import pytest
 
 from doctor.checks import CHECKS
-from doctor.cluster import Admitted, Answer, Cluster, Refused, Told, Unseen
+from doctor.cluster import Admitted, Cluster
 from doctor.findings import Status
-from gpushare.cards import UNLIMITED_SLOTS
 from tests.build import NAMES, card
 from tests.doctor import snapshot
-from tests.doctor.snapshot import broken, decoded, external, healthy, node, part, pod, replica, verdict
-
-UNSCHEDULABLE = ("False", "Unschedulable", "0/2 nodes are available: 2 Insufficient aliyun.com/gpu-mem.")
-REFUSED = (
-    "False",
-    "SchedulerError",
-    'Post "http://127.0.0.1:39999/gpushare-scheduler/filter": dial tcp 127.0.0.1:39999: connect: refused',
+from tests.doctor.faults import (
+    FAIL,
+    FAULTS,
+    HIDDEN,
+    OK,
+    SKIP,
+    UNIT_NODES,
+    UNSCHEDULABLE,
+    WARN,
+    with_node,
+    with_pods,
 )
-UNIT_NODES = (node("n1", slots=UNLIMITED_SLOTS), node("n2", slots=UNLIMITED_SLOTS))
-
-FAIL, WARN, SKIP, OK = Status.FAIL, Status.WARN, Status.SKIP, Status.OK
-HIDDEN = Unseen(why="you may not list it", remedy="needs the right: kubectl auth can-i list it")
-
-# check, what is wrong, how bad, what the line and its objects say
-FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
-    ("kubernetes-version", lambda: broken(version="v1.22.17"), WARN, "scheduler-policy.json"),
-    ("kubernetes-version", lambda: broken(version="quite new"), SKIP, "quite new"),
-    ("extender-running", lambda: broken(deployments=()), FAIL, "namespace gpushare-system"),
-    ("extender-running", lambda: broken(deployments=(snapshot.deployment(ready=0),)), FAIL, "0 of 2"),
-    ("extender-running", lambda: broken(deployments=(snapshot.deployment(ready=1),)), WARN, "1 of 2"),
-    (
-        "extender-running",
-        lambda: broken(
-            deployments=(snapshot.deployment(ready=0),),
-            parts=(part("s-0", component="scheduler", ready=False, waiting="ImagePullBackOff"),),
-        ),
-        FAIL,
-        "s-0: ImagePullBackOff",
-    ),
-    (
-        "extender-running",
-        lambda: broken(deployments=(snapshot.deployment(), snapshot.deployment(external=True))),
-        FAIL,
-        "installed 2 times",
-    ),
-    (
-        "extender-running",
-        lambda: external(deployments=(snapshot.deployment(external=True, ready=0),)),
-        FAIL,
-        "gpushare-extender",
-    ),
-    (
-        "extender-reachable",
-        lambda: _extender(reached=Answer(status=0, text="no endpoints available for service")),
-        FAIL,
-        "no endpoints",
-    ),
-    (
-        "extender-ready",
-        lambda: _extender(replicas=(replica(ready=Answer(status=503, text="nodes not synced")),)),
-        FAIL,
-        "nodes not synced",
-    ),
-    (
-        "extender-ready",
-        lambda: _extender(replicas=(replica(), replica("s-1", ready=Answer(status=503, text="stopping")))),
-        WARN,
-        "s-1: stopping",
-    ),
-    ("extender-ready", lambda: _extender(replicas=()), SKIP, "extender-running"),
-    ("scheduler-active", lambda: broken(lease=None), FAIL, "ever been active"),
-    ("scheduler-active", lambda: broken(lease=snapshot.lease(renewed="")), FAIL, "held by nobody"),
-    (
-        "scheduler-active",
-        lambda: broken(lease=snapshot.lease(renewed="2026-01-01T11:50:00.000000Z")),
-        FAIL,
-        "600 s ago, by s-0_1",
-    ),
-    ("scheduler-config", lambda: broken(config=None), FAIL, "does not exist"),
-    ("scheduler-config", lambda: _config(("ignorable: false", "ignorable: true")), FAIL, "ignorable is true"),
-    (
-        "scheduler-config",
-        lambda: _config(("name: aliyun.com/gpu-mem, ignoredByScheduler", "name: x/y, ignoredByScheduler")),
-        FAIL,
-        "exactly aliyun.com/gpu-mem (are: x/y)",
-    ),
-    ("scheduler-config", lambda: _config(("managedResources:", "others:")), FAIL, "every pod is sent"),
-    ("scheduler-config", lambda: _config(("bindVerb: bind", "")), FAIL, "bindVerb is missing"),
-    ("scheduler-config", lambda: _config(("extenders:", "others:")), FAIL, "no extender is listed"),
-    (
-        "scheduler-config",
-        lambda: broken(scheduler_name="gpus"),
-        FAIL,
-        "no profile is called gpus (profiles: gpushare-scheduler)",
-    ),
-    ("scheduler-config", lambda: _config(("profiles:", "\tprofiles:")), FAIL, "no YAML"),
-    ("scheduler-config", lambda: _config(("KubeSchedulerConfiguration", "Thing")), FAIL, "holds no"),
-    (
-        "scheduler-config",
-        lambda: _config(("percentageOfNodesToScore: 100", "percentageOfNodesToScore: 5")),
-        WARN,
-        "sample",
-    ),
-    ("scheduler-config", lambda: external(), SKIP, "cannot be read"),
-    ("scheduler-config", lambda: external(parts=()), SKIP, "not visible"),
-    (
-        "scheduler-config",
-        lambda: external(
-            parts=(part("ks", component="", namespace="kube-system", labels={"component": "kube-scheduler"}),)
-        ),
-        FAIL,
-        "kube-system/ks",
-    ),
-    ("scheduler-version", lambda: broken(version="v1.35.9"), FAIL, "newer than the API server (v1.35.9)"),
-    ("scheduler-version", lambda: broken(version="v1.38.0"), WARN, "older"),
-    ("scheduler-version", lambda: broken(parts=()), SKIP, "not to be seen"),
-    ("extender-called", lambda: _pods(pod("w")), FAIL, "default/w"),
-    (
-        "extender-called",
-        lambda: _pods(pod("w", scheduled=REFUSED, created="2026-01-01T11:59:59Z")),
-        FAIL,
-        "dial",
-    ),
-    (
-        "extender-called",
-        lambda: replace(
-            _pods(pod("w", scheduled=UNSCHEDULABLE)),
-            extender=replace(healthy().extender, replicas=(replica(calls=0), replica("s-1", calls=0))),
-        ),
-        WARN,
-        "Insufficient aliyun.com/gpu-mem",
-    ),
-    (
-        "extender-called",
-        lambda: replace(_extender(replicas=()), pods=(pod("w", scheduled=UNSCHEDULABLE),)),
-        SKIP,
-        "extender-running",
-    ),
-    ("admission-installed", lambda: broken(rules=()), WARN, "admission.mode"),
-    (
-        "admission-installed",
-        lambda: broken(
-            rules=tuple(each for each in snapshot.rules() if each.kind != "mutatingadmissionpolicybindings")
-        ),
-        FAIL,
-        "mutatingadmissionpolicies/gpushare-pods",
-    ),
-    ("admission-slot", lambda: broken(asks=snapshot.admitted(slots=None)), FAIL, "no aliyun.com/gpu-slot"),
-    (
-        "admission-slot",
-        lambda: broken(asks=snapshot.admitted(scheduler="default-scheduler")),
-        WARN,
-        "goes to default",
-    ),
-    ("admission-slot", lambda: broken(nodes=UNIT_NODES), FAIL, "units mode"),
-    ("admission-slot", lambda: broken(nodes=(node("n1"), UNIT_NODES[1])), WARN, "n2"),
-    (
-        "admission-slot",
-        lambda: broken(asks=Refused(status=500, message='failed calling webhook "pods": EOF')),
-        FAIL,
-        "gpushare-admission",
-    ),
-    (
-        "admission-slot",
-        lambda: broken(asks=Refused(status=403, message="exceeded quota: q")),
-        SKIP,
-        "exceeded quota: q",
-    ),
-    ("admission-refusal", lambda: broken(asks_bytes=snapshot.admitted(memory="10Gi")), WARN, "10Gi"),
-    (
-        "admission-refusal",
-        lambda: broken(asks_bytes=Refused(status=500, message="failed calling webhook: EOF")),
-        FAIL,
-        "EOF",
-    ),
-    (
-        "node-fence",
-        lambda: broken(rules=tuple(each for each in snapshot.rules() if "fence" not in each.name)),
-        WARN,
-        "nodeFence",
-    ),
-    ("node-fence", lambda: broken(rules=(), version="v1.31.4"), SKIP, "1.32"),
-    ("plugin-running", lambda: broken(daemonsets=()), FAIL, "devicePlugin.enabled"),
-    (
-        "plugin-running",
-        lambda: broken(daemonsets=(snapshot.daemonset(wanted=0, ready=0),)),
-        FAIL,
-        "kubectl label node NODE gpushare=true",
-    ),
-    (
-        "plugin-running",
-        lambda: broken(
-            daemonsets=(snapshot.daemonset(ready=1),),
-            parts=(
-                part("p-2", component="device-plugin", node="n2", ready=False, waiting="CrashLoopBackOff"),
-            ),
-        ),
-        FAIL,
-        "n2: CrashLoopBackOff",
-    ),
-    ("plugin-on-nodes", lambda: broken(nodes=(node("n1"), node("n2"), node("n3"))), FAIL, "n3"),
-    ("plugin-on-nodes", lambda: broken(nodes=(node("n1"), node("n3", labels={}))), WARN, "n3"),
-    ("plugin-on-nodes", lambda: broken(daemonsets=()), SKIP, "plugin-running"),
-    ("node-cards", lambda: _node(annotations={NAMES.cards: "{"}), FAIL, "cannot be read"),
-    (
-        "node-cards",
-        lambda: _node(annotations={NAMES.cards: None}, capacity={NAMES.count: None}),
-        FAIL,
-        "n1: publishes no aliyun.com/gpu-cards",
-    ),
-    ("node-cards", lambda: _node(cards=()), FAIL, "publishes no card"),
-    ("node-cards", lambda: broken(nodes=()), SKIP, "plugin-running"),
-    ("node-capacity", lambda: _node(capacity={NAMES.memory: None}), FAIL, "gpu-mem is missing"),
-    (
-        "node-capacity",
-        lambda: _node(capacity={NAMES.memory: "16000"}),
-        FAIL,
-        "is 16000, and healthy cards have 32000",
-    ),
-    ("node-capacity", lambda: _node(capacity={NAMES.count: "1"}), FAIL, "gpu-count is 1, and 2 cards"),
-    ("node-capacity", lambda: _node(allocatable={NAMES.memory: None}), FAIL, "not allocatable"),
-    (
-        "node-slots",
-        lambda: _node(allocatable={NAMES.slot: "0"}),
-        FAIL,
-        "allocatable aliyun.com/gpu-slot is 0",
-    ),
-    ("node-slots", lambda: _node(allocatable={NAMES.slot: None}), FAIL, "is missing"),
-    (
-        "node-slots",
-        lambda: _node(slots=UNLIMITED_SLOTS, allocatable={NAMES.memory: "0"}),
-        FAIL,
-        "allocatable aliyun.com/gpu-mem is 0",
-    ),
-    ("cards-healthy", lambda: _node(cards=(16000, card(1, memory=16000, healthy=False))), WARN, "n1 card 1"),
-    ("unit", lambda: _node(unit="GiB"), FAIL, "n1: GiB"),
-    ("unit", lambda: _told(Told(resource="x/y", unit="MiB")), FAIL, "--resource x/y"),
-    ("unit", lambda: _told(HIDDEN), SKIP, "nodes count MiB"),
-    (
-        "unit",
-        lambda: replace(_told(HIDDEN), nodes=(node("n1"), node("n2", unit="GiB"))),
-        FAIL,
-        "GiB and MiB",
-    ),
-    ("rival-plugins", lambda: _node(capacity={"nvidia.com/gpu": "2"}), FAIL, "n1: nvidia.com/gpu 2"),
-    (
-        "rival-plugins",
-        lambda: _node(capacity={"nvidia.com/mig-1g.5gb.shared": "7"}),
-        FAIL,
-        "mig-1g.5gb.shared 7",
-    ),
-    ("nodes-closed", lambda: _pods(pod("x", on="n1")), FAIL, "default/x has no card allocation"),
-    ("nodes-closed", lambda: _node(annotations={NAMES.cards: "{"}), FAIL, "unreadable GPU cards"),
-    (
-        "cards-overcommitted",
-        lambda: _pods(*(pod(name, on="n1", cards=[0], memory=9000) for name in "ab")),
-        FAIL,
-        "n1 card 0: 18000 of 16000 MiB (default/a, default/b)",
-    ),
-    ("cards-missing", lambda: _pods(pod("x", on="n1", cards=[5])), WARN, "default/x on n1: card 5"),
-    ("pods-scheduler", lambda: _pods(pod("w", scheduler="default-scheduler")), FAIL, "default-scheduler"),
-    (
-        "pods-scheduler",
-        lambda: external(pods=(pod("w", scheduler="default-scheduler"),)),
-        WARN,
-        "default-scheduler",
-    ),
-    ("pods-without-card", lambda: _pods(pod("x", on="n1")), FAIL, "manifest names the node"),
-    (
-        "pods-without-card",
-        lambda: _pods(pod("x", on="n1", scheduler="default-scheduler")),
-        FAIL,
-        "default/x on n1: bound by default-scheduler, which does not ask the extender",
-    ),
-    (
-        "pods-unreadable",
-        lambda: _pods(pod("x", on="n1", annotations={NAMES.index: "abc"})),
-        FAIL,
-        "default/x on n1",
-    ),
-    ("pods-waiting-for-room", lambda: _pods(pod("w", scheduled=UNSCHEDULABLE)), WARN, "Insufficient"),
-    ("pods-waiting-for-kubelet", lambda: _pods(pod("x", on="n1", cards=[0])), WARN, "default/x on n1: for"),
-    (
-        "pods-refused-by-kubelet",
-        lambda: _pods(
-            pod("x", on="n1", phase="Failed", reason="UnexpectedAdmissionError", message="no\npod waits")
-        ),
-        WARN,
-        "default/x on n1: no pod waits",
-    ),
-    ("versions", lambda: _extender(replicas=(replica(version="9.9.9"),)), WARN, "s-0: 9.9.9"),
-    (
-        "versions",
-        lambda: broken(
-            parts=(
-                part("p-1", component="device-plugin", image="gpushare:1"),
-                part("p-2", component="device-plugin", image="gpushare:2"),
-            )
-        ),
-        WARN,
-        "gpushare:2",
-    ),
-    ("versions", lambda: _extender(replicas=()), SKIP, "not to be seen"),
-    (
-        "classic-components",
-        lambda: broken(
-            deployments=(
-                snapshot.deployment(),
-                snapshot.classic(
-                    "gpushare-schd-extender", image="registry.example/k8s-gpushare-schd-extender:1"
-                ),
-            )
-        ),
-        WARN,
-        "kube-system/gpushare-schd-extender",
-    ),
-    (
-        "classic-components",
-        lambda: broken(
-            daemonsets=(
-                snapshot.daemonset(),
-                snapshot.classic(
-                    "renamed", image="registry.example/k8s-gpushare-plugin:1", selector={"gpushare": "true"}
-                ),
-            )
-        ),
-        FAIL,
-        "runs on our nodes",
-    ),
-]
-
-
-def _extender(**changes: object) -> Cluster:
-    return broken(extender=replace(healthy().extender, **changes))  # type: ignore[arg-type]
-
-
-def _told(told: Told | Unseen) -> Cluster:
-    return _extender(told=told)
-
-
-def _config(*changes: tuple[str, str]) -> Cluster:
-    return broken(config=snapshot.config(*changes))
-
-
-def _pods(*pods: object) -> Cluster:
-    return broken(pods=pods)
-
-
-def _node(**options: object) -> Cluster:
-    return broken(nodes=(node("n1", **options), node("n2")))  # type: ignore[arg-type]
+from tests.doctor.snapshot import broken, decoded, external, healthy, node, pod, verdict
 
 
 @pytest.mark.parametrize("check", [each.name for each in CHECKS])
@@ -432,23 +104,23 @@ class TestFine:
         assert "webhook" in verdict("admission-installed", broken(rules=snapshot.rules("webhook"))).message
 
     def test_a_pod_that_has_just_come_is_given_time(self) -> None:
-        assert verdict("extender-called", _pods(pod("w", created="2026-01-01T11:59:30Z"))).status is OK
+        assert verdict("extender-called", with_pods(pod("w", created="2026-01-01T11:59:30Z"))).status is OK
 
     def test_a_pod_with_a_scheduling_gate_waits_for_somebody_else(self) -> None:
         gated = ("False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
-        assert verdict("extender-called", _pods(pod("w", scheduled=gated))).status is OK
+        assert verdict("extender-called", with_pods(pod("w", scheduled=gated))).status is OK
 
     def test_pods_that_wait_for_room_do_not_make_the_extender_uncalled(self) -> None:
-        found = verdict("extender-called", _pods(pod("w", scheduled=UNSCHEDULABLE)))
+        found = verdict("extender-called", with_pods(pod("w", scheduled=UNSCHEDULABLE)))
         assert (found.status, found.message) == (OK, "14 filter calls so far; 1 pod waiting")
 
     def test_capacity_counts_what_is_booked_on_a_card_that_is_not_healthy(self) -> None:
         sick = (16000, card(1, memory=16000, healthy=False))
-        assert verdict("node-capacity", _node(cards=sick, capacity={NAMES.memory: "20000"})).status is OK
+        assert verdict("node-capacity", with_node(cards=sick, capacity={NAMES.memory: "20000"})).status is OK
 
     def test_slots_of_a_node_without_a_healthy_card_are_no_second_fault(self) -> None:
         sick = tuple(card(index, memory=16000, healthy=False) for index in (0, 1))
-        cluster = _node(cards=sick, allocatable={NAMES.slot: "0"})
+        cluster = with_node(cards=sick, allocatable={NAMES.slot: "0"})
         assert verdict("node-slots", cluster).status is OK
 
     def test_nodes_of_the_classic_plugin_are_served(self) -> None:
@@ -462,10 +134,10 @@ class TestFine:
 
     def test_a_pod_taken_up_by_kubelet_does_not_wait_for_it(self) -> None:
         taken = pod("x", on="n1", cards=[0], annotations={NAMES.assigned: "true"})
-        assert verdict("pods-waiting-for-kubelet", _pods(taken)).status is OK
+        assert verdict("pods-waiting-for-kubelet", with_pods(taken)).status is OK
 
     def test_a_pod_of_zero_units_needs_no_card(self) -> None:
-        assert verdict("pods-without-card", _pods(pod("x", on="n1", memory=0))).status is OK
+        assert verdict("pods-without-card", with_pods(pod("x", on="n1", memory=0))).status is OK
 
     def test_the_classic_extender_alone_is_no_second_device_plugin(self) -> None:
         apart = snapshot.classic("gpushare-device-plugin-ds", image="x", selector={"gpushare": "old"})

@@ -32,7 +32,7 @@ async def main() -> int:
         extender = quiet_extender()
         fleet.tell(extender, fleet.large_fleet(NODES))
         async with page_of(extender) as url:
-            await draw(browser, url, "page-large", color_scheme="light", height=760)
+            await draw(browser, url, "page-large", color_scheme="light", height=680)
     large = [path.name for path in IMAGES.glob("*.png") if path.stat().st_size > MOST_BYTES]
     if large:
         print(f"larger than {MOST_BYTES} bytes: {' '.join(large)}", file=sys.stderr)

@@ -24,11 +24,18 @@ export class Cluster {
   /** Nodes as they are now, and names of nodes that are gone. */
   change({ nodes = [], gone = [] }) {
     for (const node of nodes) {
-      if (!this.nodes.has(node.name)) this.order = null;
+      if (!this.nodes.has(node.name)) this.place(node.name);
       this.nodes.set(node.name, node);
       this.stale?.delete(node.name);
     }
     this.remove(gone);
+  }
+
+  /** They are told in order: sorting again after each few would take longer than all else. */
+  place(name) {
+    const last = this.order?.at(-1);
+    if (last !== undefined && byName(last, name) < 0) this.order.push(name);
+    else this.order = null;
   }
 
   /** The whole picture has been told. */

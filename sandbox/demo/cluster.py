@@ -28,7 +28,7 @@ from sandbox.scheduler import ExtenderClient, ExtenderSettings, Scheduler, Sched
 
 START_SECONDS = 25.0
 """For the first programs to come up; a busy machine with two cores needs a quarter of it."""
-STEP_SECONDS = 10.0
+STEP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _COLLECTIONS = {"Pod": "/api/v1/namespaces/{}/pods", "Deployment": "/apis/apps/v1/namespaces/{}/deployments"}
 

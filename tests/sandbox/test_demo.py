@@ -27,6 +27,7 @@ from tests.build import NAMES, pod
 from tests.waiting import until
 
 DEMO = Path(sysconfig.get_path("scripts")) / "gpushare-sandbox"
+README = Path(__file__).parents[2] / "README.md"
 Outcome = tuple[dict[str, Any], str]
 
 
@@ -128,6 +129,9 @@ async def test_kept_up_its_page_is_live_until_ctrl_c_which_is_a_good_end() -> No
             while not (found := re.search(rb"stays up until Ctrl-C: (\S+)", await demo.stdout.readline())):
                 pass
             assert "gpushare" in (await http.get(found[1].decode())).text
+            told = re.search(rb"export KUBECONFIG=(\S+)", await demo.stdout.readline())
+            assert told is not None
+            assert await inspect_gpushare(kubeconfig=told[1].decode()) in README.read_text()
             async with http.stream("GET", f"{found[1].decode()}events") as answer:
                 lines = answer.aiter_lines()
                 while "event: waiting" not in await anext(lines):
@@ -140,6 +144,18 @@ async def test_kept_up_its_page_is_live_until_ctrl_c_which_is_a_good_end() -> No
             demo.kill()
         _, said = await demo.communicate()
     assert said == b""
+
+
+async def inspect_gpushare(*, kubeconfig: str) -> str:
+    """The table of `kubectl inspect gpushare`, without blanks at the ends of lines."""
+    command = await asyncio.create_subprocess_exec(
+        DEMO.with_name("kubectl-inspect-gpushare"),
+        f"--kubeconfig={kubeconfig}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    printed, _ = await command.communicate()
+    return "".join(f"{line.rstrip()}\n" for line in printed.decode().splitlines() if line.strip())
 
 
 # What the demo would say if something were wrong.

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections.abc import Iterator, Mapping
@@ -125,14 +124,23 @@ def invalid(release: Release) -> list[str]:
     for each in release.objects:
         if each["apiVersion"].split("/")[0] in FOREIGN:
             continue
-        where = f"{each['kind']}/{each['metadata']['name']} ({each['apiVersion']}, Kubernetes {version})"
-        try:
-            kubernetes_validate.validate(copy.deepcopy(each), version, strict=True)
-        except kubernetes_validate.ValidationError as error:
-            faults.append(f"{where}: {'.'.join(map(str, error.path))}: {error.message}")
-        except kubernetes_validate.SchemaNotFoundError:
-            faults.append(f"{where}: this Kubernetes knows no such kind")
+        fault = _fault(json.dumps(each), version)
+        if fault:
+            where = f"{each['kind']}/{each['metadata']['name']} ({each['apiVersion']}, Kubernetes {version})"
+            faults.append(f"{where}: {fault}")
     return faults
+
+
+@functools.cache
+def _fault(text: str, version: str) -> str:
+    """Of one object; most are the same whatever the values."""
+    try:
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return f"{'.'.join(map(str, error.path))}: {error.message}"
+    except kubernetes_validate.SchemaNotFoundError:
+        return "this Kubernetes knows no such kind"
+    return ""
 
 
 def full_version(version: str) -> str:

@@ -52,6 +52,17 @@ def test_the_answer_names_resource_and_unit_and_each_node_its_own() -> None:
     assert found.nodes[1].closed == "node counts GPU memory in another unit than the scheduler"
 
 
+def test_an_address_that_changes_is_shown() -> None:
+    ledger = Ledger(names=NAMES, unit="MiB")
+    shown = []
+    for address in ("10.0.0.7", "10.0.0.8"):
+        ledger.set_node(node("n1", cards=[100], address=address))
+        shown.append(ledger.view("n1").address)
+    ledger.remove_node("n1")
+    ledger.set_node(node("n1", cards=[100]))
+    assert [*shown, ledger.view("n1").address] == ["10.0.0.7", "10.0.0.8", ""]
+
+
 def test_nodes_without_cards_are_only_shown_when_asked_for_by_name() -> None:
     bare = Node(metadata=node("bare", cards=[]).metadata)
     assert inspected(bare).nodes == []

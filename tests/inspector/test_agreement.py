@@ -20,7 +20,9 @@ from kubeapi.client import KubeApi, Response
 from tests import build
 from tests.build import NAMES
 
-MEMORY: st.SearchStrategy[int | str] = st.sampled_from([0, 1, 7, 500, 4000, 8192, "1k", "1.5", "-1", "10Gi"])
+MEMORY: st.SearchStrategy[int | str | None] = st.sampled_from(
+    [None, 0, 1, 7, 500, 4000, 8192, "1k", "1.5", "-1", "10Gi"]
+)
 
 
 class Lists(KubeApi):

@@ -321,3 +321,29 @@ async def test_whoever_has_read_enough_may_leave(
     _, errors = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 0
     assert b"Traceback" not in errors
+
+
+async def test_on_a_terminal_watching_redraws_the_screen(
+    cluster: Cluster, scheduler: Scheduler, reachable: Front
+) -> None:
+    await populate(cluster, scheduler)
+    terminal, shown_on = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        COMMAND, "-w", "--interval", "0.05", stdout=shown_on, stderr=asyncio.subprocess.PIPE
+    )
+    os.close(shown_on)
+
+    def read_until(end: bytes) -> bytes:
+        seen = b""
+        while not seen.endswith(end):
+            seen += os.read(terminal, 1)
+        return seen.replace(b"\r\n", b"\n")
+
+    clear = b"\x1b[H\x1b[2J"
+    assert await asyncio.to_thread(read_until, b"(18%)  \r\n") == clear + TABLE.encode()
+    await cluster.delete("a")
+    assert (await asyncio.to_thread(read_until, b"(0%)  \r\n")).startswith(clear + b"NAME")
+    process.send_signal(signal.SIGINT)
+    await asyncio.wait_for(process.communicate(), 20)
+    os.close(terminal)
+    assert process.returncode == 0

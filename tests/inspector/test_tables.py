@@ -233,6 +233,15 @@ def test_details_list_pods_by_card_with_state_and_containers() -> None:
     )
 
 
+def test_L6_a_pod_with_one_of_its_cards_gone_is_shown_as_such() -> None:
+    cluster = inspected(node(cards=[8192]), pod("half", memory=8000, slots=2, on="n1", cards=[0, 1]))
+    (shown,) = [line for line in details(cluster).splitlines() if line.startswith("half ")][:1]
+    assert shown.split() == [
+        *("half", "default", "4000", "4000", "MissingCard"),
+        *("GPU0:", "main=4000", "GPU1:", "main=4000"),
+    ]
+
+
 def test_wide_has_a_row_a_card() -> None:
     cards = [
         Card(index=0, uuid="GPU-n1-0", memory=40960, model="NVIDIA A100"),

@@ -61,7 +61,11 @@ def ui_routes(extender: Extender) -> APIRouter:
         content = events(extender, board=board, ending=ending)
         if audience.is_full:
             content = refusal(f"{MOST_READERS} pages are open already, which is the most")
-        return EventStream(content, audience=audience, headers=HEADERS | {"Cache-Control": "no-store"})
+        headers = HEADERS | {
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }  # nginx would hold it back
+        return EventStream(content, audience=audience, headers=headers)
 
     @routes.get("/ui/{name:path}")
     async def file(name: str, request: Request) -> Response:

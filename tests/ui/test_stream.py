@@ -182,16 +182,16 @@ async def a_seat(http: httpx.AsyncClient, url: str) -> None:
 @pytest.mark.usefixtures("hasty")
 async def test_a_reader_who_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MOST_READERS", 1)
-    monkeypatch.setattr(stream, "PATIENCE", 0.3)
+    monkeypatch.setattr(stream, "PATIENCE", 2.0)
     extender = quiet_extender()
     much = [Card(index=at, uuid=f"GPU-{at}", memory=1, model="x" * 1_000_000) for at in range(12)]
     extender.ledger.set_node(fleet.node("n1", much))  # more than sockets hold
     async with page_of(extender) as url, httpx.AsyncClient() as http:
         where = urlsplit(url)
-        _, stuck = await asyncio.open_connection(where.hostname, where.port, limit=1024)
+        arriving, stuck = await asyncio.open_connection(where.hostname, where.port, limit=1024)
         try:
             stuck.write(f"GET /ui/events HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
-            await stuck.drain()
+            assert await arriving.read(4) == b"HTTP"  # and never anything more
             async with http.stream("GET", f"{url}events") as other:
                 assert [name async for name, _ in events(other)] == ["refused"]
             await a_seat(http, url)

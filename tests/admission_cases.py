@@ -173,6 +173,11 @@ CASES = (
         limits={"gpu-mem": "1024"},
         refusals=("container 'side': aliyun.com/gpu-mem: '1Gi' counts MiB: did you mean 1024?",),
     ),
+    Case(
+        id="V13-no-round-number-and-yet-no-card",
+        limits={"gpu-mem": "17825793"},
+        refusals=(f"{MEM}: '17825793' counts MiB: did you mean 18?",),
+    ),
     Case(id="V13-a-TiB-is-no-mistake", limits={"gpu-mem": "1Mi"}, largest=0),
     Case(id="V13-sixteen-cards-that-are-round", limits={"gpu-mem": "1Mi", "gpu-slot": "16"}, largest=65536),
     Case(
@@ -356,6 +361,12 @@ CASES = (
         id="policy-that-is-no-sentence",
         limits={"gpu-mem": "5000"},
         annotations={"aliyun.com/gpu-policy": "it's\nspread"},
+        refusals=("annotation aliyun.com/gpu-policy: its text is not binpack or spread",),
+    ),
+    Case(
+        id="policy-that-is-a-novel",
+        limits={"gpu-mem": "5000"},
+        annotations={"aliyun.com/gpu-policy": "x" * 81},
         refusals=("annotation aliyun.com/gpu-policy: its text is not binpack or spread",),
     ),
     Case(

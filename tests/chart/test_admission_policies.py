@@ -125,7 +125,7 @@ def test_the_names_follow_the_resource() -> None:
 
 
 def test_more_sentences_than_the_api_server_passes_on_are_cut() -> None:
-    wrong = [container({"gpu-mem": "10Gi"}, name=f"c{number}") for number in range(12)]
+    wrong = [container({"gpu-mem": "10Gi"}, name=f"c{number}") for number in range(11)]
     (told,) = policies().refusals(creation(Case(id="many", containers=tuple(wrong)).pod))
     assert told.count("did you mean 10240?") == 10
 

@@ -68,6 +68,10 @@ def verb_routes(extender: Extender) -> APIRouter:
             args = decode_args(await request.body())
             extender.check_ready()
             result = filter_nodes(args, ledger=extender.ledger, policy=extender.policy)
+            if result.none_fits_yet:
+                result = await extender.second_look(
+                    lambda: filter_nodes(args, ledger=extender.ledger, policy=extender.policy), first=result
+                )
         except GpuShareError as error:
             log.info("filter error=%r", str(error))
             return _json(FilterResult(error=str(error)), outcome=_outcome(error))

@@ -15,6 +15,7 @@ from extender.binder import Binder
 from extender.events import ExtenderEvents
 from extender.fragmentation import FragmentationWatch
 from extender.metrics import RequestMetrics
+from extender.secondlook import SecondLook
 from extender.state import ClusterState
 from extender.verification import LIVE_PODS, DoubtfulPods, NodeVerifier
 from gpushare.errors import GpuShareError
@@ -64,6 +65,7 @@ class Extender:
             api, "/api/v1/pods", kind=Pod, view=state.pods, selectors={"fieldSelector": LIVE_PODS}
         )
         self._verifier = NodeVerifier(api, ledger=self.ledger, view_version=lambda: self._pods.version)
+        self.second_look = SecondLook(versions=lambda: (self._nodes.version, self._pods.version))
         self._doubtful = DoubtfulPods(api, ledger=self.ledger)
         state.doubtful = self._doubtful.ask
         self.binder = Binder(

@@ -51,6 +51,12 @@ class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     failed_and_unresolvable_nodes: dict[str, str] = {}
     error: str = ""
 
+    @property
+    def none_fits_yet(self) -> bool:
+        """Whether no node takes the pod, though one may soon."""
+        fitting = self.node_names or (self.nodes and self.nodes.items)
+        return bool(self.failed_nodes) and not fitting
+
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
     """One element of the answer to prioritize."""

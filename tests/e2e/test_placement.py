@@ -12,10 +12,11 @@ from tests.e2e.api import Api, Object
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.pair import Pair
 from tests.e2e.programs import eventually
-from tests.e2e.workload import add_node, container, held, place, placement, pod, refused
+from tests.e2e.workload import add_node, container, held, place, placement, pod, refused, until_placed
 
 pytestmark = pytest.mark.usefixtures("clean")
 
+PODS = "/api/v1/namespaces/default/pods"
 NO_CARD = "no single GPU card has enough memory left"
 
 
@@ -80,6 +81,18 @@ def test_V3_bound_twice_is_bound_once(api: Api, pair: Pair) -> None:
     for node in ("n1", "n2"):
         booked = {key: units for key, units in held(api.pods()).items() if key[0] == node}
         assert sum(pair.used(node)) == sum(booked.values())
+
+
+def test_L13_room_that_is_made_is_used_at_once(api: Api) -> None:
+    # kube-scheduler asks again on the event that makes room; refused then, the pod would wait for minutes.
+    add_node(api, "n1", cards=[10000, 10000])
+    place(api, pod("stays", 6000))
+    for number in range(3):
+        place(api, pod(f"goes-{number}", 6000))
+        refused(api, pod(f"waits-{number}", 8000), because=NO_CARD)
+        api.delete(f"{PODS}/goes-{number}", gracePeriodSeconds="0")
+        until_placed(api, f"waits-{number}")
+        api.delete(f"{PODS}/waits-{number}", gracePeriodSeconds="0")
 
 
 def test_V12_a_pod_of_no_units_is_placed_and_charged_nothing(api: Api, pair: Pair) -> None:

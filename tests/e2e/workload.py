@@ -82,8 +82,12 @@ def pod(
 
 def place(api: Api, item: Object) -> tuple[str, str]:
     """Create a pod and wait for its binding; its node and its cards."""
-    name = api.create(item)["metadata"]["name"]
-    eventually(lambda: placement(api.pod(name))[0], what=f"{name} is bound; it says {waits_for(api, name)}")
+    return until_placed(api, api.create(item)["metadata"]["name"])
+
+
+def until_placed(api: Api, name: str) -> tuple[str, str]:
+    """Wait for a pod's binding; its node and its cards."""
+    eventually(lambda: placement(api.pod(name))[0], what=f"{name} is bound")
     return placement(api.pod(name))
 
 

@@ -61,6 +61,7 @@ class Machine:
         """End all that is inside, by its first process."""
         for process in _children(self._holder.process.pid):
             os.kill(process, signal.SIGKILL)
+            self._holder.wait()  # until the kernel has ended all the others too
         for program in (self._holder, *self._programs):
             program.kill()
 
@@ -89,7 +90,8 @@ def machine(folder: Path) -> Iterator[Machine]:
         ]
     )
     namespaces = ("--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc")
-    sysctls = {path: path.read_text() for path in (Path("/proc/sys") / name for name in _SYSCTLS)}
+    paths = [Path("/proc/sys") / name for name in _SYSCTLS]
+    sysctls = {path: path.read_text() for path in paths if path.exists()}
     command: Line = [binaries.require("unshare"), *namespaces, "sh", "-c", script]
     holder = Program("machine", command, folder=folder)
     made = Machine(folder, holder)

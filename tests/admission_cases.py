@@ -448,6 +448,15 @@ CASES = (
         ),
     ),
     Case(
+        id="I7-how-near-is-near",
+        limits={"gpu-mem": "5000", "gpu_mem": "1", "gpu-model": "1", "gpu-memory-lots": "1"},
+        warnings=(
+            "gpushare knows no resource 'aliyun.com/gpu-memory-lots'",
+            "gpushare knows no resource 'aliyun.com/gpu-model'",
+            "gpushare knows no resource 'aliyun.com/gpu_mem': did you mean the resource aliyun.com/gpu-mem?",
+        ),
+    ),
+    Case(
         id="I7-beside-a-refusal",
         limits={"gpu-mem": "10Gi", "gpu-slots": "1"},
         refusals=(f"{MEM}: '10Gi' counts MiB: did you mean 10240?",),
@@ -507,6 +516,11 @@ CASES = (
     # Pods that are none of ours are left alone.
     Case(id="others-plain"),
     Case(id="others-forged-claim", annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"}),
+    Case(
+        id="others-forged-claim-beside-a-key-of-the-domain",
+        annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"},
+        labels={"aliyun.com/owner": "ml"},
+    ),
     Case(id="others-unlike-anything", labels={"aliyun.com/owner": "ml"}),
     Case(
         id="others",

@@ -68,7 +68,7 @@ CONTAINERS = st.lists(
 KEYS = st.one_of(
     st.from_regex(r"aliyun\.com/gpu-?[a-z-]{1,12}[a-z]", fullmatch=True),
     st.sampled_from(
-        ["aliyun.com/gpu-policy", "aliyun.com/" + "x" * 90, NAMES.index, NAMES.assigned, "a.b/c"]
+        ["aliyun.com/gpu-policy", "aliyun.com/" + "x" * 71, NAMES.index, NAMES.assigned, "a.b/c"]
     ),
 )
 TEXTS = st.one_of(st.sampled_from(["binpack", "spread", "Spread", "it's", "x" * 81]), st.text(max_size=5))

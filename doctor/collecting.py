@@ -25,6 +25,7 @@ from doctor.cluster import (
 )
 from doctor.objects import ConfigMap, Lease, RuleObject, SeenNode, SeenPod, Workload
 from doctor.reading import Door, ProxyDoor, UrlDoor, got, listed, tried
+from doctor.rights import ADMISSION_RULES
 from gpushare.demand import asks_for_memory
 from gpushare.names import Names
 from gpushare.objects import UNDECODABLE
@@ -39,14 +40,6 @@ VIEW_PORT = 39998
 MOST_REPLICAS = 5
 """Extenders that are asked one by one."""
 
-_RULES = (
-    "mutatingadmissionpolicies",
-    "mutatingadmissionpolicybindings",
-    "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings",
-    "mutatingwebhookconfigurations",
-    "validatingwebhookconfigurations",
-)
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _FILTER_CALLS = re.compile(
     r'^gpushare_request_duration_seconds_count\{[^}]*verb="filter"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
@@ -150,7 +143,7 @@ async def _pods(api: KubeApi, *, names: Names, namespace: str) -> tuple[Pods, Po
 
 async def _rules(api: KubeApi) -> tuple[Rule, ...] | Unseen:
     rules: list[Rule] = []
-    for kind in _RULES:
+    for kind in ADMISSION_RULES:
         what = f"{kind}.admissionregistration.k8s.io"
         found = await listed(api, f"{_ADMISSION}/{kind}", kind=RuleObject, what=what, keep=_is_ours)
         if isinstance(found, Unseen):

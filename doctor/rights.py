@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from kubeapi.rights import Right
 
+ADMISSION_RULES = (
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+)
+"""Resources of admissionregistration.k8s.io that say what admission does."""
+
 RIGHTS = (
     Right(resource="nodes", verbs=("list",), why="cards, capacities, labels"),
     Right(resource="pods", verbs=("list",), why="who asks for memory, who runs the parts"),
@@ -16,14 +26,7 @@ RIGHTS = (
             verbs=("list",),
             why="is admission in place",
         )
-        for resource in (
-            "mutatingadmissionpolicies",
-            "mutatingadmissionpolicybindings",
-            "validatingadmissionpolicies",
-            "validatingadmissionpolicybindings",
-            "mutatingwebhookconfigurations",
-            "validatingwebhookconfigurations",
-        )
+        for resource in ADMISSION_RULES
     ),
     Right(
         resource="configmaps",

@@ -43,6 +43,26 @@ def test_the_policies_say_what_the_extender_says(case: Case) -> None:
     assert "; ".join(warned) == "; ".join(case.warnings)
 
 
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.refusals and not case.api_server], ids=lambda case: case.id
+)
+def test_workloads_are_warned_of_what_their_pods_will_be_refused_for(case: Case) -> None:
+    chart = policies({"resource": {"unit": case.unit}})
+    told = [f"its pods will be refused: {'; '.join(case.refusals)}"]
+    deployment = {"metadata": {"name": "d"}, "spec": {"template": case.pod}}
+    assert chart.refusals(creation(deployment), policy="gpushare-templates") == told
+    cron = {"metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": {"template": case.pod}}}}
+    assert chart.refusals(creation(cron), policy="gpushare-cron-templates") == told
+
+
+def test_workloads_whose_pods_are_welcome_hear_nothing() -> None:
+    deployment = {
+        "metadata": {"name": "d"},
+        "spec": {"template": Case(id="fine", limits={"gpu-mem": "8138"}).pod},
+    }
+    assert policies().refusals(creation(deployment), policy="gpushare-templates") == []
+
+
 AMOUNTS = st.one_of(
     st.sampled_from(["0", "1", "63", "8138", "1k", "10Gi", "8G", "1Mi", "2Mi", "1e3", "2Ti"]),
     st.integers(0, 9 * 10**15).map(str),
@@ -159,14 +179,19 @@ def by_the_extender(pod: Pod, *, additions: Additions) -> list[dict[str, str]]:
 def test_only_new_pods_outside_the_systems_namespaces_are_looked_at() -> None:
     release = render({"admission": {"exemptNamespaces": ["istio-system"]}}, namespace="gpus")
     found = [*release.of("MutatingAdmissionPolicy"), *release.of("ValidatingAdmissionPolicy")]
-    rules = [each["spec"]["matchConstraints"] for each in found if "fence" not in each["metadata"]["name"]]
-    assert len(rules) == 3
-    for each in rules:
+    constraints = {
+        (each["kind"], each["metadata"]["name"]): each["spec"]["matchConstraints"]
+        for each in found
+        if "fence" not in each["metadata"]["name"]
+    }
+    assert len(constraints) == 5
+    for (_, name), each in constraints.items():
         (named,) = each["namespaceSelector"]["matchExpressions"]
         assert (named["key"], named["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
         assert named["values"] == ["kube-system", "gpus", "istio-system"]
-        (rule,) = each["resourceRules"]
-        assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+        if "templates" not in name:
+            (rule,) = each["resourceRules"]
+            assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
 
 
 def test_every_policy_is_bound_to_what_it_does() -> None:
@@ -180,6 +205,8 @@ def test_every_policy_is_bound_to_what_it_does() -> None:
     assert bound == {
         "gpushare-pods": ["Deny"],
         "gpushare-warnings": ["Warn"],
+        "gpushare-templates": ["Warn"],
+        "gpushare-cron-templates": ["Warn"],
         "gpushare-node-fence": ["Deny"],
     }
     assert release.has("MutatingAdmissionPolicyBinding", "gpushare-pods")

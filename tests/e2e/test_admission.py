@@ -41,6 +41,18 @@ def warned(answer: httpx.Response) -> str:
     return "; ".join(text.group(1).rpartition("'gpushare-warnings': ")[2] for text in texts if text)
 
 
+def workload(kind: str, pod: Mapping[str, Any]) -> Object:
+    """A workload that would make such pods."""
+    labels = {"app": "a"}
+    template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
+    if kind in ("Deployment", "StatefulSet", "DaemonSet"):
+        spec: Object = {"selector": {"matchLabels": labels}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    job = {"template": {"spec": {**pod["spec"], "restartPolicy": "Never"}}}
+    spec = job if kind == "Job" else {"schedule": "@daily", "jobTemplate": {"spec": job}}
+    return {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+
+
 def slot_added(api: Api) -> bool:
     created = try_pod(api, pod_of("V14-1e3")).json()
     return NAMES.slot in created["spec"]["containers"][0]["resources"]["limits"]
@@ -152,3 +164,19 @@ def test_whoever_named_a_scheduler_keeps_it(api: Api) -> None:
     asked = pod_of("V14-1e3")
     asked["spec"]["schedulerName"] = "other"
     assert try_pod(api, asked).json()["spec"]["schedulerName"] == "other"
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])
+def test_a_workload_hears_at_apply_what_its_pods_will_be_refused_for(
+    plane: ControlPlane, installation: Installation, kind: str
+) -> None:
+    eventually(lambda: in_force(plane.api), what="the rules are in force")
+    item = workload(kind, WRONG.manifest)
+    path = plane.api.collection(item, namespace="default")
+
+    def told() -> str:
+        answer = plane.api.ask("POST", path, item, params={"dryRun": "All"})
+        assert answer.status_code == 201, answer.text
+        return " ".join(answer.headers.get_list("warning"))
+
+    eventually(lambda: f"its pods will be refused: {WRONG.refusals[0]}" in told(), what="the warning")

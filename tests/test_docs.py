@@ -37,6 +37,8 @@ NOT_OURS = {
     "--memory-unit": "the classic device plugin",
     "--gpu-memory-utilization": "vLLM",
     "--gpu-reset": "nvidia-smi",
+    "--no-hooks": "helm uninstall",
+    "--set-as-default": "nvidia-ctk",
     "--wait": "helm",
     "--replicas": "kubectl scale",
     "--strict": "mypy",

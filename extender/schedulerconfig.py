@@ -72,6 +72,12 @@ class Election:
     name: str = SCHEDULER_NAME
 
 
+CONTROL_PLANES_ELECTION = Election(namespace="kube-system", name="kube-scheduler")
+"""kube-scheduler's default, and the only Lease that user system:kube-scheduler may write (1.36)."""
+CONTROL_PLANES_KUBECONFIG = "/etc/kubernetes/scheduler.conf"
+"""Where kubeadm puts it; `--config` makes kube-scheduler ignore the flag `--kubeconfig` (1.36)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """The scheduler that users name in their pods."""

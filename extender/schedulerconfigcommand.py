@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import yaml
 
 from extender.schedulerconfig import (
+    CONTROL_PLANES_ELECTION,
+    CONTROL_PLANES_KUBECONFIG,
     DEFAULT_URL,
     NAMESPACE,
     SCHEDULER_NAME,
@@ -36,8 +38,7 @@ The pair of the chart, which needs nothing of this:    gpushare-extender schedul
 The control plane's own kube-scheduler, with an extender behind a Service:
     gpushare-extender scheduler-config --beside-default --url https://10.96.0.7:39999/gpushare-scheduler \\
         --tls-server-name gpushare-extender.gpushare-system.svc --ca-file /etc/kubernetes/gpushare/ca.crt \\
-        --cert-file /etc/kubernetes/gpushare/tls.crt --key-file /etc/kubernetes/gpushare/tls.key \\
-        --kubeconfig /etc/kubernetes/scheduler.conf --lease-namespace kube-system --lease-name kube-scheduler
+        --cert-file /etc/kubernetes/gpushare/tls.crt --key-file /etc/kubernetes/gpushare/tls.key
 Clusters before 1.23:    gpushare-extender scheduler-config --policy-json
 """
 
@@ -64,17 +65,25 @@ def _text(given: argparse.Namespace) -> str:
     )
     if given.policy_json:
         return json.dumps(policy(call=call), indent=2) + "\n"
-    election = Election(namespace=given.lease_namespace, name=given.lease_name)
+    usual = CONTROL_PLANES_ELECTION if given.beside_default else Election()
+    election = Election(
+        namespace=_or(given.lease_namespace, usual.namespace), name=_or(given.lease_name, usual.name)
+    )
     document: Document = configuration(
         call=call,
         profile=Profile(
             name=given.scheduler_name, policy=Policy(given.policy), beside_default=given.beside_default
         ),
         election=election if given.leader_elect else None,
-        kubeconfig=given.kubeconfig,
+        kubeconfig=_or(given.kubeconfig, CONTROL_PLANES_KUBECONFIG if given.beside_default else ""),
         kubernetes=given.kubernetes,
     )
     return yaml.safe_dump(document, sort_keys=False, width=100)
+
+
+def _or(given: str | None, usual: str) -> str:
+    """What was given, be it empty."""
+    return usual if given is None else given
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,7 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--beside-default",
         action="store_true",
-        help="also serve default-scheduler, as the control plane's own kube-scheduler has to",
+        help="also serve default-scheduler, as the control plane's own kube-scheduler has to, with "
+        "kubeadm's kubeconfig and kube-scheduler's own Lease",
     )
     add(
         "--policy",
@@ -134,9 +144,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--kubeconfig",
-        default="",
         metavar="FILE",
-        help="kube-scheduler's kubeconfig (default: its pod's service account)",
+        help="kube-scheduler's kubeconfig (default: its pod's service account; with --beside-default "
+        f"{CONTROL_PLANES_KUBECONFIG})",
     )
     add(
         "--leader-elect",
@@ -146,11 +156,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--lease-namespace",
-        default=NAMESPACE,
         metavar="NAMESPACE",
-        help=f"namespace of their Lease (default: {NAMESPACE})",
+        help=f"namespace of their Lease (default: {NAMESPACE}; with --beside-default "
+        f"{CONTROL_PLANES_ELECTION.namespace})",
     )
-    add("--lease-name", default=SCHEDULER_NAME, metavar="NAME", help=f"its name (default: {SCHEDULER_NAME})")
+    add(
+        "--lease-name",
+        metavar="NAME",
+        help=f"its name (default: {SCHEDULER_NAME}; with --beside-default {CONTROL_PLANES_ELECTION.name})",
+    )
     return parser
 
 

@@ -22,11 +22,21 @@ from extender.schedulerconfig import (
 )
 from extender.settings import ExtenderSettings
 from gpushare.placement import Policy
+from tests.chart.rendering import render
+from tests.chart.test_scheduling import noted_configuration
 
 SHIPPED = Path(__file__).parents[2] / "scheduler-policy.json"
 HTTPS = Call(
     url="https://10.96.0.7:39999/gpushare-scheduler",
     tls=Tls(ca="/c/ca.crt", cert="/c/tls.crt", key="/c/tls.key", server_name="gpushare-extender.ns.svc"),
+)
+
+OF_THE_CHART = (
+    *("--url", "https://10.96.0.7:39999/gpushare-scheduler"),
+    *("--tls-server-name", "gpushare-extender.gpushare-system.svc"),
+    *("--ca-file", "/etc/kubernetes/gpushare/ca.crt"),
+    *("--cert-file", "/etc/kubernetes/gpushare/tls.crt"),
+    *("--key-file", "/etc/kubernetes/gpushare/tls.key"),
 )
 
 
@@ -172,6 +182,29 @@ class TestPolicy:
 class TestCommand:
     def test_prints_the_document_as_yaml(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert yaml.safe_load(printed(capsys)) == configuration()
+
+    @pytest.mark.parametrize("policy", ["binpack", "spread"])
+    def test_I2_beside_default_is_what_the_chart_tells_the_control_planes_own(
+        self, policy: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        chart = render(
+            {
+                "scheduler": {"mode": "external", "policy": policy},
+                "external": {"clusterIP": "10.96.0.7"},
+            }
+        )
+        assert yaml.safe_load(
+            printed(capsys, "--beside-default", "--policy", policy, *OF_THE_CHART)
+        ) == noted_configuration(chart)
+
+    def test_I2_what_is_given_wins_over_what_beside_default_means(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        given = ("--kubeconfig", "", "--lease-namespace", "here", "--lease-name", "there")
+        document = yaml.safe_load(printed(capsys, "--beside-default", *given))
+        assert "clientConnection" not in document
+        assert document["leaderElection"]["resourceNamespace"] == "here"
+        assert document["leaderElection"]["resourceName"] == "there"
 
     def test_every_flag_is_heard(self, capsys: pytest.CaptureFixture[str]) -> None:
         flags = {

@@ -25,6 +25,7 @@ _EXTENDED_RESOURCE = re.compile(
 # The classic annotations have no domain, and Kubernetes allows a name 63 characters.
 _LONGEST_SUFFIX = "_ASSUME_TIME"
 _LONGEST_RESOURCE = 63 - len(_LONGEST_SUFFIX)
+_TAKEN = {"k8s.io": "Kubernetes' own", "nvidia.com": "whole cards, announced by NVIDIA's own device plugin"}
 _COMPANIONS = frozenset({"gpu-slot", "gpu-count"})  # the other resources of the domain
 
 
@@ -78,6 +79,12 @@ class Names:
             raise ResourceNameError(
                 f"resource {quoted(memory)}: Kubernetes keeps names with kubernetes.io/ in them, "
                 f"and those that start with requests., for itself"
+            )
+        owner = next((each for each in _TAKEN if domain == each or domain.endswith(f".{each}")), None)
+        if owner:
+            raise ResourceNameError(
+                f"resource {quoted(memory)}: resources of {owner} are {_TAKEN[owner]}: take "
+                f"{DEFAULT_MEMORY_RESOURCE}, or a name of your own domain"
             )
         if name in _COMPANIONS:
             raise ResourceNameError(f"resource {quoted(memory)}: gpushare gives this name another meaning")

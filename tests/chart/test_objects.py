@@ -194,14 +194,6 @@ def test_I5_no_selector_names_a_master_and_control_planes_are_tolerated() -> Non
     assert "nodeSelector" not in scheduler
 
 
-def test_a_default_selector_can_be_taken_away() -> None:
-    spec = render({"devicePlugin": {"nodeSelector": {"gpushare": None, "gpu": "yes"}}})
-
-    assert spec.one("DaemonSet", "gpushare-device-plugin")["spec"]["template"]["spec"]["nodeSelector"] == {
-        "gpu": "yes"
-    }
-
-
 def test_system_priorities_are_allowed_in_the_namespace_by_a_quota_that_limits_nothing() -> None:
     release = render({"devicePlugin": {"priorityClassName": "system-node-critical"}})
     quota = release.one("ResourceQuota", "gpushare-priority-classes")
@@ -210,6 +202,17 @@ def test_system_priorities_are_allowed_in_the_namespace_by_a_quota_that_limits_n
     assert quota["metadata"]["namespace"] == NAMESPACE
     assert set(scope["values"]) == {spec["priorityClassName"] for _, spec in running(release)}
     assert quota["spec"]["hard"] == {"pods": "1M"}
+
+
+def test_without_priority_classes_there_is_nothing_to_allow() -> None:
+    none = {"scheduler": {"priorityClassName": ""}, "devicePlugin": {"priorityClassName": ""}}
+    one = {"scheduler": {"priorityClassName": ""}}
+
+    # The API server refuses a scope without values, and kubernetes-validate does not know that.
+    assert render(none).of("ResourceQuota") == []
+    (quota,) = render(one).of("ResourceQuota")
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope["values"] == ["system-node-critical"]
 
 
 @pytest.mark.parametrize("mode", ["pair", "external"])

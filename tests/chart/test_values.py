@@ -39,13 +39,25 @@ from tests.chart.rendering import CHART, Object, default_values, render
             "'/certificates/issuerRef': properties 'name' required",
         ),
         ({"networkPolicy": {"enabled": "no"}}, "'/networkPolicy/enabled': got string, want boolean"),
+        ({"devicePlugin": {"maxSurge": 0}}, "'/devicePlugin/maxSurge': minimum: got 0, want 1"),
+        ({"devicePlugin": {"maxSurge": "0%"}}, "'/devicePlugin/maxSurge': '0%' does not match"),
+        ({"external": {"clusterIP": "1.2.3"}}, "'/external/clusterIP': '1.2.3' is not valid ipv4"),
+        ({"external": {"clusterIP": "fd00::x"}}, "'/external/clusterIP': 'fd00::x' is not valid ipv6"),
+        ({"external": {"extraAddresses": ["1.2.3.400"]}}, "'/external/extraAddresses/0': '1.2.3.400' is not"),
     ],
 )
 def test_the_schema_names_the_key_and_what_is_wrong_with_it(values: dict[str, Any], words: str) -> None:
     with pytest.raises(helm_python.HelmError) as refusal:
         render(values)
 
-    assert words in str(refusal.value)
+    told = str(refusal.value)
+    assert words in told
+    assert told.count("- at ") == 1, "one mistake, one line"
+
+
+@pytest.mark.parametrize("address", ["", "10.96.0.77", "fd00::7", "::ffff:10.0.0.1"])
+def test_addresses_are_of_IPv4_and_IPv6(address: str) -> None:
+    assert render({"scheduler": {"mode": "external"}, "external": {"clusterIP": address}})
 
 
 @pytest.mark.parametrize(
@@ -57,6 +69,7 @@ def test_the_schema_names_the_key_and_what_is_wrong_with_it(values: dict[str, An
             "of no use with CDI alone",
         ),
         ({"resource": {"memory": "x.kubernetes.io/gpu"}}, "Kubernetes keeps names"),
+        ({"resource": {"memory": "nvidia.com/gpu"}}, "NVIDIA's own device plugin announces"),
     ],
 )
 def test_values_that_make_no_sense_together_are_refused(values: dict[str, Any], words: str) -> None:
@@ -79,6 +92,13 @@ def test_values_that_make_no_sense_together_are_refused(values: dict[str, Any], 
         "kubernetes.io/gpu",
         "my-kubernetes.io/gpu",
         "requests.com/gpu",
+        "k8s.io/gpu",
+        "gpus.k8s.io/gpu",
+        "my-k8s.io/gpu",
+        "nvidia.com/gpu",
+        "nvidia.com/vram",
+        "shared.nvidia.com/gpu",
+        "not-nvidia.com/gpu",
         "example.com/gpu-slot",
         "example.com/gpu-count",
         "example.com/" + "x" * 39,
@@ -116,6 +136,23 @@ def test_null_takes_a_default_away() -> None:
 
     assert "nodeSelector" not in spec
     assert "tolerations" not in spec
+
+
+@pytest.mark.parametrize("gone", [{"gpushare": None}, {"gpushare": None, "never-there": None}])
+def test_a_default_label_gives_way_to_another(gone: dict[str, None]) -> None:
+    release = render({"devicePlugin": {"nodeSelector": {**gone, "gpu": "yes"}}})
+    spec = release.one("DaemonSet", "gpushare-device-plugin")["spec"]["template"]["spec"]
+
+    assert spec["nodeSelector"] == {"gpu": "yes"}
+    assert "kubectl label node NODE gpu=yes\n" in release.notes
+
+
+def test_every_node_can_be_meant() -> None:
+    release = render({"devicePlugin": {"nodeSelector": {"gpushare": None}}})
+    spec = release.one("DaemonSet", "gpushare-device-plugin")["spec"]["template"]["spec"]
+
+    assert "nodeSelector" not in spec
+    assert "label node" not in release.notes
 
 
 def keys_of(values: Object, prefix: str = "") -> set[str]:

@@ -71,6 +71,20 @@ def test_names_that_kubernetes_does_not_count_as_extended_resources_are_refused(
         Names.of(resource)
 
 
+@pytest.mark.parametrize(
+    ("resource", "owner"),
+    [
+        ("nvidia.com/gpu", "nvidia.com are whole cards"),
+        ("a.nvidia.com/gpu", "nvidia.com are whole cards"),
+        ("k8s.io/gpu", "k8s.io are Kubernetes' own"),
+    ],
+)
+def test_names_of_others_domains_are_refused(resource: str, owner: str) -> None:
+    with pytest.raises(ResourceNameError, match=f"{owner}.*or a name of your own domain"):
+        Names.of(resource)
+    assert Names.of(f"my-{resource.removeprefix('a.')}")
+
+
 @pytest.mark.parametrize("resource", ["aliyun.com/gpu-slot", "aliyun.com/gpu-count"])
 def test_a_memory_resource_named_as_its_own_companion_is_refused(resource: str) -> None:
     with pytest.raises(ResourceNameError, match="another meaning"):

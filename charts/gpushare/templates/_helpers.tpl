@@ -77,6 +77,15 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* The labels of nodes that share their cards, as YAML; without those that were taken away. */}}
+{{- define "gpushare.pluginNodes" -}}
+{{- range $key, $value := .Values.devicePlugin.nodeSelector }}
+{{- if kindIs "string" $value }}
+{{ $key }}: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Of every container of ours; the device plugin's is another (kubelet's folders belong to root). */}}
 {{- define "gpushare.containerSecurity" -}}
 allowPrivilegeEscalation: false

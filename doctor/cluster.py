@@ -24,6 +24,8 @@ PLUGIN = "gpushare-device-plugin"
 PAIR = "gpushare-scheduler"
 EXTERNAL = "gpushare-extender"
 """What the chart calls its objects."""
+DEFAULT_SCHEDULER = "default-scheduler"
+"""Who serves pods that name no scheduler (1.36)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +155,15 @@ class Cluster:
         """Whether the control plane's own kube-scheduler is to ask the extender."""
         found = self.deployment
         return isinstance(found, Workload) and found.metadata.name == EXTERNAL
+
+    @property
+    def schedulers(self) -> frozenset[str]:
+        """Every schedulerName whose pods the extender is asked about.
+
+        kube-scheduler's list of extenders is for all its profiles (1.36), and the control plane's own also
+        serves pods that name none.
+        """
+        return frozenset({self.scheduler_name, *((DEFAULT_SCHEDULER,) if self.is_external else ())})
 
     @property
     def daemonset(self) -> Workload | Unseen | None:

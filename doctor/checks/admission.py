@@ -92,7 +92,9 @@ def admission_slot(cluster: Cluster) -> Verdict:
             objects=slotless,
         )
     named = pod.get("spec", {}).get("schedulerName")
-    if named != cluster.scheduler_name:
+    if cluster.is_external and named in cluster.schedulers:
+        return ok(f"the slot is added (dry run); {named} asks the extender, as long as scheduler-config does")
+    if named not in cluster.schedulers:
         return warn(
             f"the slot is added, the scheduler's name is not: such a pod goes to {named}",
             remedy="set admission.setSchedulerName, or have pods name schedulerName "

@@ -115,14 +115,14 @@ def extender_called(cluster: Cluster) -> Verdict:
     waiting = [pod for pod in ours if age_of(pod, now=cluster.now) > PATIENCE]
     if not waiting:
         return ok("no pod waits to be scheduled")
-    ignored = [pod.key for pod in waiting if pod.condition("PodScheduled") is None]
+    ignored = [pod for pod in waiting if pod.condition("PodScheduled") is None]
     if ignored:
+        named = some(sorted({pod.spec.scheduler_name for pod in ignored}))
         return fail(
-            f"no kube-scheduler looks at schedulerName {cluster.scheduler_name}: "
-            f"{counted(len(ignored), 'waiting pod')}",
+            f"no kube-scheduler looks at schedulerName {named}: {counted(len(ignored), 'waiting pod')}",
             remedy="see scheduler-active and scheduler-config: a running kube-scheduler must have a "
             "profile of exactly this name",
-            objects=ignored,
+            objects=[pod.key for pod in ignored],
         )
     calls = [each.calls for each in cluster.extender.replicas]
     known = [each for each in calls if isinstance(each, int)]
@@ -143,7 +143,7 @@ _NO_REPLICA = Unseen(why="no pod of the extender is running, see extender-runnin
 
 
 def _waits(pod: SeenPod, *, cluster: Cluster) -> bool:
-    mine = pod.spec.scheduler_name == cluster.scheduler_name
+    mine = pod.spec.scheduler_name in cluster.schedulers
     scheduled = pod.condition("PodScheduled")
     gated = scheduled is not None and scheduled.reason == "SchedulingGated"
     return mine and not pod.node_name and not pod.is_terminal and not gated

@@ -23,14 +23,10 @@ def pods_scheduler(cluster: Cluster) -> Verdict:
         return ok("every waiting pod names the scheduler that asks the extender")
     found = [f"{pod.key}: schedulerName {pod.spec.scheduler_name}" for pod in lost]
     said = f"waiting for a scheduler that knows no cards: {counted(len(lost), 'pod')}"
-    remedy = (
-        f"have pods name schedulerName {cluster.scheduler_name} (a pod's cannot be changed: delete "
-        "and create), or set "
-        "admission.setSchedulerName"
-    )
+    name = f"schedulerName {cluster.scheduler_name} (a pod's cannot be changed: delete and create)"
     if cluster.is_external:  # another profile of the same kube-scheduler also asks
-        return warn(said, remedy=remedy, objects=found)
-    return fail(said, remedy=remedy, objects=found)
+        return warn(said, remedy=f"have pods name no scheduler, or {name}", objects=found)
+    return fail(said, remedy=f"have pods name {name}, or set admission.setSchedulerName", objects=found)
 
 
 def pods_without_card(cluster: Cluster) -> Verdict:
@@ -147,4 +143,4 @@ def pods_waiting_for_room(cluster: Cluster) -> Verdict:
 
 
 def _elsewhere(pod: SeenPod, cluster: Cluster) -> bool:
-    return pod.spec.scheduler_name != cluster.scheduler_name
+    return pod.spec.scheduler_name not in cluster.schedulers

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from doctor.checks import CHECKS
+from doctor.cluster import EXTERNAL, PAIR
 from doctor.collecting import Subject, collect
 from doctor.findings import Verdict
 from kubeapi.client import KubeApi
@@ -55,6 +56,21 @@ class Clinic:
         at = datetime.fromtimestamp(datetime.now(UTC).timestamp() + later, UTC)
         spec = {"holderIdentity": "s-0_1", "renewTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
         self.front.objects[LEASE] = {"metadata": {"name": "gpushare-scheduler"}, "spec": spec}
+
+    async def make_external(self) -> None:
+        """The same cluster, whose control plane's own kube-scheduler is to ask the extender."""
+        made = snapshot.chart("scheduler", mode="external").one("Deployment", EXTERNAL)
+        self.front.lists[f"{APPS}/deployments"] = [made | {"status": {"readyReplicas": 1}}]
+        del self.front.objects[CONFIG]
+        self.front.objects[LEASE.replace(PAIR, EXTERNAL)] = self.front.objects.pop(LEASE)
+        for node in ("n1", "n2"):
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/scheduler-{node}?gracePeriodSeconds=0"
+            await self.cluster.request("DELETE", path)
+        await _part(self, "extender-n1", component="extender", node="n1")
+        container = {"name": "kube-scheduler", "image": "x", "args": ["--config=/etc/kubernetes/config.yaml"]}
+        own = _named("Pod", "kube-scheduler-n1", labels={"component": "kube-scheduler"})
+        own["spec"] = {"nodeName": "n1", "containers": [container]}
+        await self.cluster.request("POST", "/api/v1/namespaces/kube-system/pods", own)
 
 
 @contextlib.asynccontextmanager
@@ -106,8 +122,9 @@ async def _install(clinic: Clinic) -> None:
 
 async def _part(clinic: Clinic, name: str, *, component: str, node: str) -> None:
     """A running pod of gpushare's own."""
-    template = {"scheduler": "Deployment", "device-plugin": "DaemonSet"}[component]
-    owner = snapshot.chart().one(template, f"gpushare-{component}")["spec"]["template"]
+    kind = "DaemonSet" if component == "device-plugin" else "Deployment"
+    chart = snapshot.chart("scheduler", mode="external" if component == "extender" else "pair")
+    owner = chart.one(kind, f"gpushare-{component}")["spec"]["template"]
     containers = [{"name": each["name"], "image": each["image"]} for each in owner["spec"]["containers"]]
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     body = _named("Pod", name, labels=owner["metadata"]["labels"]) | {

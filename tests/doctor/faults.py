@@ -18,6 +18,12 @@ REFUSED = (
     "SchedulerError",
     'Post "http://127.0.0.1:39999/gpushare-scheduler/filter": dial tcp 127.0.0.1:39999: connect: refused',
 )
+BAD_CA = (
+    "False",
+    "SchedulerError",
+    'Post "https://10.96.0.7:39999/gpushare-scheduler/filter": tls: failed to verify certificate: x509: '
+    "certificate signed by unknown authority",
+)
 UNIT_NODES = (node("n1", slots=UNLIMITED_SLOTS), node("n2", slots=UNLIMITED_SLOTS))
 
 FAIL, WARN, SKIP, OK = Status.FAIL, Status.WARN, Status.SKIP, Status.OK
@@ -147,6 +153,18 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         SKIP,
         "extender-running",
     ),
+    (
+        "extender-called",
+        lambda: external(pods=(pod("w", scheduler="default-scheduler", scheduled=BAD_CA),)),
+        FAIL,
+        "certificate signed by unknown authority",
+    ),
+    (
+        "extender-called",
+        lambda: external(pods=(pod("w", scheduler="default-scheduler"),)),
+        FAIL,
+        "no kube-scheduler looks at schedulerName default-scheduler: 1 waiting pod",
+    ),
     ("admission-installed", lambda: broken(rules=()), WARN, "admission.mode"),
     (
         "admission-installed",
@@ -163,6 +181,7 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         WARN,
         "goes to default",
     ),
+    ("admission-slot", lambda: external(asks=snapshot.admitted(scheduler="mine")), WARN, "goes to mine"),
     ("admission-slot", lambda: broken(nodes=UNIT_NODES), FAIL, "units mode"),
     ("admission-slot", lambda: broken(nodes=(node("n1"), UNIT_NODES[1])), WARN, "n2"),
     (
@@ -277,9 +296,9 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
     ("pods-scheduler", lambda: with_pods(pod("w", scheduler="default-scheduler")), FAIL, "default-scheduler"),
     (
         "pods-scheduler",
-        lambda: external(pods=(pod("w", scheduler="default-scheduler"),)),
+        lambda: external(pods=(pod("w", scheduler="mine"),)),
         WARN,
-        "default-scheduler",
+        "have pods name no scheduler, or schedulerName gpushare-scheduler",
     ),
     ("pods-without-card", lambda: with_pods(pod("x", on="n1")), FAIL, "manifest names the node"),
     (

@@ -282,6 +282,8 @@ def external(**changes: Any) -> Cluster:
     )
     made = replace(
         healthy(),
+        pods=(pod("a", on="n1", cards=[0], phase="Running", scheduler="default-scheduler"),),
+        asks=admitted(scheduler="default-scheduler"),
         deployments=(deployment(external=True, ready=1),),
         lease=lease("gpushare-extender"),
         config=None,

@@ -77,6 +77,26 @@ async def test_I1_a_pod_that_nobody_schedules_is_named(clinic: Clinic) -> None:
     assert found["pods-scheduler"].objects == ("default/theirs: schedulerName default-scheduler",)
 
 
+async def test_all_is_well_where_the_control_planes_own_kube_scheduler_asks(clinic: Clinic) -> None:
+    await clinic.make_external()
+    await named(clinic, "waits", scheduler="default-scheduler")
+    found = await clinic.examine()
+    assert unlike(found).keys() == {"scheduler-config", "scheduler-version"}
+    assert {found[name].status for name in unlike(found)} == {Status.SKIP}
+
+
+async def test_I1_there_too_a_call_that_fails_is_told_with_kube_schedulers_words(clinic: Clinic) -> None:
+    await clinic.make_external()
+    await named(clinic, "waits", scheduler="default-scheduler")
+    said = 'Post "https://10.96.0.7:39999/…/filter": x509: certificate signed by unknown authority'
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": said}
+    path = "/api/v1/namespaces/default/pods/waits/status"
+    await clinic.cluster.patch(path, {"status": {"conditions": [condition]}})
+    found = await clinic.examine()
+    assert failing(found) == {"extender-called"}
+    assert found["extender-called"].objects == (f"default/waits: {said}",)
+
+
 async def test_calls_of_kube_scheduler_are_counted_by_the_extenders_metrics(clinic: Clinic) -> None:
     pod = await clinic.cluster.pod("huge", 20000)
     await named(clinic, "waits")

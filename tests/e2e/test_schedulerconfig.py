@@ -1,4 +1,4 @@
-"""What `gpushare-extender scheduler-config --beside-default` prints, as a control plane's kube-scheduler takes it."""
+"""What `scheduler-config --beside-default` prints, as a control plane's kube-scheduler takes it."""
 
 from __future__ import annotations
 

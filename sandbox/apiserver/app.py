@@ -12,6 +12,8 @@ from sandbox.apiserver.controls import PREFIX, Controls
 from sandbox.apiserver.errors import ApiError, InternalError
 from sandbox.apiserver.faults import Caller, Dropped, Faults
 from sandbox.apiserver.handlers import Answer, Handlers
+from sandbox.apiserver.proxy import Passed, is_proxied, passing
+from sandbox.apiserver.registry import Registry
 from sandbox.apiserver.routes import Request, parse_query
 from sandbox.apiserver.watch import Watch
 
@@ -26,9 +28,16 @@ class App:
     """One application per server. ``scope["state"]["abort"]`` cuts the connection of a request."""
 
     def __init__(
-        self, *, handlers: Handlers, controls: Controls, faults: Faults, watches: set[Watch]
+        self,
+        *,
+        handlers: Handlers,
+        registry: Registry,
+        controls: Controls,
+        faults: Faults,
+        watches: set[Watch],
     ) -> None:
         self._handlers = handlers
+        self._registry = registry
         self._controls = controls
         self._faults = faults
         self._watches = watches
@@ -40,17 +49,20 @@ class App:
         request = await _read(scope, receive)
         if request is None:
             return
-        try:
-            answer = await self._answer(request)
-        except Dropped:
-            await _abort(scope, receive)
-            return
-        if isinstance(answer, Watch):
-            await self._stream(answer, scope, receive, send)
-        else:
-            await _write(answer, send)
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                answer = await self._answer(request, held)
+            except Dropped:
+                await _abort(scope, receive)
+                return
+            if isinstance(answer, Watch):
+                await self._stream(answer, scope, receive, send)
+            elif isinstance(answer, Passed):
+                await _pass_on(answer, scope, receive, send)
+            else:
+                await _write(answer, send)
 
-    async def _answer(self, request: Request) -> Answer | Watch:
+    async def _answer(self, request: Request, held: contextlib.AsyncExitStack) -> Answer | Watch | Passed:
         headers = request.headers
         caller = Caller(
             method=request.method,
@@ -65,6 +77,8 @@ class App:
                 hear(request)
             await self._faults.strike(caller, when="before")
             try:
+                if is_proxied(request):
+                    return await held.enter_async_context(passing(request, registry=self._registry))
                 return await self._handlers.answer(request, caller)
             finally:
                 await self._faults.strike(caller, when="after")
@@ -94,6 +108,25 @@ class App:
             gone.cancel()
 
 
+async def _pass_on(answer: Passed, scope: _Message, receive: _Receive, send: _Send) -> None:
+    """Write another server's answer as it comes, for as long as there is a reader."""
+
+    async def copy() -> None:
+        await send(_start(answer.status, answer.headers))
+        async for chunk in answer.chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    copying, gone = asyncio.create_task(copy()), asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((copying, gone), return_when=asyncio.FIRST_COMPLETED)
+        if copying.done() and copying.exception() is not None:
+            await _abort(scope, receive)  # the other server broke off: so does this answer
+    finally:
+        copying.cancel()
+        gone.cancel()
+
+
 async def _read(scope: _Message, receive: _Receive) -> Request | None:
     """The whole request; None when the client left before its end."""
     body = bytearray()
@@ -107,10 +140,17 @@ async def _read(scope: _Message, receive: _Receive) -> Request | None:
     return Request(
         method=scope["method"],
         path=scope["path"],
+        target=_target(scope),
         query=parse_query(scope["query_string"]),
         headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
         body=bytes(body),
     )
+
+
+def _target(scope: _Message) -> str:
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    return (path + b"?" + query if query else path).decode("latin-1")
 
 
 async def _write(answer: Answer, send: _Send) -> None:

@@ -12,6 +12,7 @@
     ├── UnsupportedMediaType 415
     ├── Invalid             422, with a cause per field
     ├── InternalError       500
+    ├── ServiceUnavailable  503
     └── Timeout             504
 
 Clients branch on ``reason`` and people read ``message``; both are spelled as Kubernetes 1.36 spells them.
@@ -275,6 +276,13 @@ class InternalError(ApiError):
     def of(cls, why: str) -> "InternalError":
         """In Kubernetes' wording."""
         return cls(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
+
+
+class ServiceUnavailable(ApiError):
+    """Nobody is there who could answer."""
+
+    code = 503
+    reason = "ServiceUnavailable"
 
 
 class Timeout(ApiError):

@@ -148,6 +148,8 @@ _ROWS = (
         selectable=("status.phase",),
         bookmark={"spec": {}, "status": {}},
     ),
+    Kind(plural="services", kind="Service", singular="service", short_names=("svc",), has_status=True),
+    Kind(group="discovery.k8s.io", plural="endpointslices", kind="EndpointSlice", singular="endpointslice"),
     Kind(
         plural="events",
         kind="Event",

@@ -21,6 +21,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
+    target: str
+    """Path and query as they were sent."""
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes

@@ -66,7 +66,13 @@ class ApiServer:
             registry=self.registry, bookmark_interval_s=bookmark_interval_s, frozen=self.faults.freezes
         )
         controls = Controls(faults=self.faults, admission=self.admission)
-        self.app = App(handlers=handlers, controls=controls, faults=self.faults, watches=self._watches)
+        self.app = App(
+            handlers=handlers,
+            registry=self.registry,
+            controls=controls,
+            faults=self.faults,
+            watches=self._watches,
+        )
         """The ASGI application, for clients in the same process."""
 
     @property

@@ -189,12 +189,43 @@ class DeleteOptions(msgspec.Struct, rename="camel", kw_only=True):
     preconditions: _Preconditions = msgspec.field(default_factory=_Preconditions)
 
 
+class _Endpoint(msgspec.Struct, rename="camel", kw_only=True):
+    addresses: list[str]
+    conditions: dict[str, Any] = {}
+
+
+class _EndpointPort(msgspec.Struct, kw_only=True):
+    port: int
+    name: str = ""
+
+
+class _EndpointSlice(_Any, rename="camel"):
+    address_type: str = ""
+    endpoints: list[_Endpoint] = []
+    ports: list[_EndpointPort] = []
+
+
+class _ServicePort(msgspec.Struct, kw_only=True):
+    port: int
+    name: str = ""
+
+
+class _ServiceSpec(msgspec.Struct, kw_only=True):
+    ports: list[_ServicePort] = []
+
+
+class _Service(_Any):
+    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)  # type: ignore[assignment]
+
+
 _SHAPES: dict[str, type[_Any]] = {
     "pods": _Pod,
     "nodes": _Node,
     "events": _Event,
     "priorityclasses": _PriorityClass,
     "leases": _Lease,
+    "services": _Service,
+    "endpointslices": _EndpointSlice,
 }
 
 

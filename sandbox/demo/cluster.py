@@ -30,7 +30,14 @@ START_SECONDS = 25.0
 """For the first programs to come up; a busy machine with two cores needs a quarter of it."""
 STEP_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
-_COLLECTIONS = {"Pod": "/api/v1/namespaces/{}/pods", "Deployment": "/apis/apps/v1/namespaces/{}/deployments"}
+_NAMESPACE, _SERVICE, _PORT = "gpushare-system", "gpushare-scheduler", "view"  # the chart's
+_COLLECTIONS = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "Namespace": "/api/v1/namespaces",
+    "Service": "/api/v1/namespaces/{}/services",
+    "EndpointSlice": "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
+}
 
 Environments = Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]]
 """(namespace, pod) → container → the environment it was started with."""
@@ -107,6 +114,8 @@ class Cluster:
             what="the API server answers",
             seconds=START_SECONDS,
         )
+        for manifest in _service_manifests(port=self._extender_port):
+            await self._create(manifest)
 
     def add_node(self, name: str, *, cards: Sequence[int]) -> None:
         """Start a node's kubelet and device plugin."""
@@ -234,6 +243,32 @@ def _replica(deployment: Mapping[str, Any]) -> dict[str, Any]:
         },
         "spec": template["spec"],
     }
+
+
+def _service_manifests(*, port: int) -> list[dict[str, Any]]:
+    """What leads from the API server to the extender's port, as the chart and its controllers make it."""
+    labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "scheduler"}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": _SERVICE, "namespace": _NAMESPACE, "labels": labels},
+            "spec": {"ports": [{"name": _PORT, "port": port}]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": f"{_SERVICE}-1",
+                "namespace": _NAMESPACE,
+                "labels": {"kubernetes.io/service-name": _SERVICE},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+            "ports": [{"name": _PORT, "port": port}],
+        },
+    ]
 
 
 def _free_ports(count: int) -> list[int]:

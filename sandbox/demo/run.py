@@ -83,6 +83,8 @@ async def _play(*, as_json_only: bool, keep: bool) -> int:
                         screen.end(cluster.board, sentences=() if wrong else story.sentences)
                     if keep and not wrong:
                         await _stay(cluster, screen=screen)
+                    elif not wrong:
+                        screen.say("the cluster and its page end here: make demo KEEP=1 keeps them up")
             except (DemoError, ApiError, TimeoutError) as error:
                 wrong = [str(error) or "a part of the cluster did not answer in time"]
             if wrong:

@@ -38,7 +38,17 @@ async def test_discovery_leads_to_every_kind(client: httpx.AsyncClient) -> None:
             if "list" in resource["verbs"]:
                 kinds.add(resource["kind"])
                 assert (await client.get(f"{path}/{resource['name']}")).status_code == 200
-    assert kinds == {"Pod", "Node", "Namespace", "Event", "Lease", "PriorityClass", "Deployment"}
+    assert kinds == {
+        "Pod",
+        "Node",
+        "Namespace",
+        "Event",
+        "Lease",
+        "PriorityClass",
+        "Deployment",
+        "Service",
+        "EndpointSlice",
+    }
     assert (await client.get("/apis/apps")).json()["name"] == "apps"
 
 

@@ -56,6 +56,7 @@ def test_every_pod_of_the_run_is_listed(outcome: Outcome) -> None:
     assert [item["name"] for item in result["refused"]] == ["too-large"]
     for path in sample_files():
         assert f"samples/{path.name}" in progress
+    assert "make demo KEEP=1 keeps them up" in progress.splitlines()[-1]
 
 
 def test_containers_see_the_cards_that_their_pods_were_given(outcome: Outcome) -> None:
@@ -131,7 +132,9 @@ async def test_kept_up_its_page_is_live_until_ctrl_c_which_is_a_good_end() -> No
             assert "gpushare" in (await http.get(found[1].decode())).text
             told = re.search(rb"export KUBECONFIG=(\S+)", await demo.stdout.readline())
             assert told is not None
-            assert await inspect_gpushare(kubeconfig=told[1].decode()) in README.read_text()
+            table, remarks = await inspect_gpushare(kubeconfig=told[1].decode())
+            assert table in README.read_text()
+            assert remarks == "1 pod waits for GPU memory: -d says why\n", "the extender itself has answered"
             async with http.stream("GET", f"{found[1].decode()}events") as answer:
                 lines = answer.aiter_lines()
                 while "event: waiting" not in await anext(lines):
@@ -146,16 +149,17 @@ async def test_kept_up_its_page_is_live_until_ctrl_c_which_is_a_good_end() -> No
     assert said == b""
 
 
-async def inspect_gpushare(*, kubeconfig: str) -> str:
-    """The table of `kubectl inspect gpushare`, without blanks at the ends of lines."""
+async def inspect_gpushare(*, kubeconfig: str) -> tuple[str, str]:
+    """The table of `kubectl inspect gpushare`, without blanks at the ends of lines, and its remarks."""
     command = await asyncio.create_subprocess_exec(
         DEMO.with_name("kubectl-inspect-gpushare"),
         f"--kubeconfig={kubeconfig}",
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
-    printed, _ = await command.communicate()
-    return "".join(f"{line.rstrip()}\n" for line in printed.decode().splitlines() if line.strip())
+    printed, remarks = await command.communicate()
+    table = "".join(f"{line.rstrip()}\n" for line in printed.decode().splitlines() if line.strip())
+    return table, remarks.decode()
 
 
 # What the demo would say if something were wrong.

@@ -15,6 +15,7 @@ from extender.binder import Binder
 from extender.events import ExtenderEvents
 from extender.fragmentation import FragmentationWatch
 from extender.metrics import RequestMetrics
+from extender.nodetexts import NodeTexts
 from extender.secondlook import SecondLook
 from extender.state import ClusterState
 from extender.verification import LIVE_PODS, DoubtfulPods, NodeVerifier
@@ -57,6 +58,7 @@ class Extender:
         self.names = names
         self.additions = additions or Additions()
         self.ledger = Ledger(names=names, unit=unit, reserve=reserve)
+        self.texts = NodeTexts()
         self._elector = elector
         self._draining = False
         self._state = state = ClusterState(self.ledger)

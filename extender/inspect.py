@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 
 import msgspec
-from pydantic import BaseModel
 
 from extender.core import Extender
 from extender.slices import in_slices
-from gpushare.inspection import WaitingSurvey, inspect_node
+from gpushare.inspection import WaitingSurvey
 
 _CHUNK = 100_000  # bytes sent at a time
 
@@ -30,7 +29,7 @@ async def inspection_chunks(
     async for name in in_slices(nodes):
         view = ledger.view(name)
         if by_name or view.is_shared:
-            written += comma + _json(inspect_node(view))
+            written += comma + extender.texts.of(view)
             survey.ask(view)
             comma = b","
             if len(written) > _CHUNK:
@@ -39,10 +38,6 @@ async def inspection_chunks(
     written += b'],"waiting":['
     comma = b""
     async for pod in in_slices(survey.answers()):
-        written += comma + _json(pod)
+        written += comma + pod.__pydantic_serializer__.to_json(pod, by_alias=True)
         comma = b","
     yield bytes(written + b"]}")
-
-
-def _json(model: BaseModel) -> bytes:
-    return model.__pydantic_serializer__.to_json(model, by_alias=True)

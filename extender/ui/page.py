@@ -46,7 +46,7 @@ def ui_routes(extender: Extender) -> APIRouter:
     """The page, its files and its stream."""
     routes = APIRouter(include_in_schema=False)
     files = {path.name: _File.read(path) for path in sorted(_STATIC.iterdir()) if path.suffix in _TYPES}
-    audience = Audience()
+    audience = Audience(empty=extender.texts.forget)
     board = WaitingBoard(extender.ledger, waiting=extender.waiting)
 
     @routes.get("/ui")

@@ -8,19 +8,23 @@ true by then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from extender.nodetexts import NodeTexts
 from extender.slices import in_slices
-from gpushare.inspection import InspectedNode, WaitingPod, WaitingSurvey, inspect_node
+from gpushare.inspection import WaitingPod, WaitingSurvey
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
 from gpushare.views import NodeView
 
-AT_ONCE = 50
-"""Nodes told in one event: the first rows show while the rest is on its way."""
+AT_ONCE = 100_000
+"""Bytes told in one event: the first rows show while the rest is on its way, and what 32 readers have not
+taken yet stays small."""
 
 MOST_WAITING = 200
 """Waiting pods that are told of one by one, the oldest."""
@@ -30,10 +34,12 @@ _SHARE_OF_TIME = 0.05
 """Of the event loop for what waits, at most: with many requests over many nodes, looks become rarer."""
 
 
-class Change(BaseModel):
-    """Nodes as they are now, and the names of those that are gone or share no cards any more."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """Nodes as they are now (the JSON of an `InspectedNode` each), and the names of those that are gone or
+    share no cards any more."""
 
-    nodes: list[InspectedNode]
+    nodes: list[bytes]
     gone: list[str]
 
 
@@ -47,8 +53,10 @@ class Waiting(BaseModel):
 class Picture:
     """What one reader has been told of the nodes."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, texts: NodeTexts) -> None:
+        """`texts` are shared by all readers."""
         self._ledger = ledger
+        self._texts = texts
         self._told: dict[str, NodeView] = {}
 
     async def changes(self) -> AsyncGenerator[Change]:
@@ -57,40 +65,52 @@ class Picture:
         gone = sorted(self._told.keys() - set(names))
         for name in gone:
             del self._told[name]
-        nodes: list[InspectedNode] = []
-        async for name in in_slices(names):
-            view = self._ledger.view(name)
-            if self._told.get(name) is view:
-                continue
-            if view.known and view.is_shared:
-                self._told[name] = view
-                nodes.append(inspect_node(view))
-            elif self._told.pop(name, None):
-                gone.append(name)
-            if len(nodes) >= AT_ONCE:
-                yield Change(nodes=nodes, gone=gone)
-                nodes, gone = [], []
-        if nodes or gone:
-            yield Change(nodes=nodes, gone=gone)
+        rest = iter(names)
+        while True:
+            async with self._texts.turn:
+                change = await self._next(rest, gone=gone)
+            if not change.nodes and not change.gone:
+                return
+            yield change
+            gone = []
+
+    async def _next(self, names: Iterator[str], *, gone: list[str]) -> Change:
+        """What has changed on the next of these nodes: about as much as is told at once."""
+        nodes: list[bytes] = []
+        size = 0
+        async with contextlib.aclosing(in_slices(names)) as sliced:
+            async for name in sliced:
+                view = self._ledger.view(name)
+                if self._told.get(name) is view:
+                    continue
+                if view.known and view.is_shared:
+                    self._told[name] = view
+                    nodes.append(text := self._texts.of(view))
+                    size += len(text)
+                elif self._told.pop(name, None):
+                    gone.append(name)
+                if size >= AT_ONCE:
+                    break
+        return Change(nodes=nodes, gone=gone)
 
 
 class WaitingBoard:
-    """What waits and why, looked into once for all readers."""
+    """What waits and why, looked into and written down once for all readers."""
 
     def __init__(self, ledger: Ledger, *, waiting: Mapping[str, Pod]) -> None:
         """`waiting` are the unbound pods that ask for memory, by UID."""
         self._ledger = ledger
         self._waiting = waiting
-        self._found = Waiting(count=0, pods=[])
+        self._found = b""
         self._next_look = 0.0
         self._looking = asyncio.Lock()
 
-    async def look(self) -> Waiting:
-        """As it is now, or was a moment ago."""
+    async def look(self) -> bytes:
+        """As it is now, or was a moment ago: `Waiting` as JSON."""
         async with self._looking:
             if time.monotonic() >= self._next_look:
                 begun = time.perf_counter()
-                self._found = await self._survey()
+                self._found = (await self._survey()).model_dump_json(by_alias=True).encode()
                 took = time.perf_counter() - begun
                 self._next_look = time.monotonic() + max(_LOOK / 2, took / _SHARE_OF_TIME)
         return self._found

@@ -11,15 +11,16 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 
+import msgspec
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
 from extender.core import Extender
-from extender.ui.picture import Picture, WaitingBoard
+from extender.ui.picture import Change, Picture, WaitingBoard
 from gpushare import __version__
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,17 @@ BEAT = 5.0
 """Seconds of silence at most: the page counts itself as not live after 12."""
 PATIENCE = 30.0
 """Seconds a reader has to take an event before it is given up."""
+AGAIN = (1000, 4000)
+"""Milliseconds after which a browser comes back when the line is cut, by lot: not all of them at once."""
 
 
 class Audience:
     """Who reads: every stream costs a look at all nodes a second, so there are so many at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, empty: Callable[[], None] = lambda: None) -> None:
+        """`empty` is called whenever the last one has left."""
         self.readers = 0
+        self._empty = empty
 
     @property
     def is_full(self) -> bool:
@@ -51,6 +56,8 @@ class Audience:
             yield
         finally:
             self.readers -= 1
+            if not self.readers:
+                self._empty()
 
 
 class EventStream(StreamingResponse):
@@ -77,10 +84,10 @@ class EventStream(StreamingResponse):
 
 async def events(extender: Extender, *, board: WaitingBoard, ending: asyncio.Event) -> AsyncGenerator[bytes]:
     """All of one reader's events, until `ending`."""
-    picture = Picture(extender.ledger)
+    picture = Picture(extender.ledger, texts=extender.texts)
     problem = extender.unready
     names, unit = extender.names, extender.ledger.unit
-    yield b"retry: 2000\n\n"
+    yield b"retry: %d\n\n" % random.randint(*AGAIN)
     yield event("begin", {"version": __version__, "resource": names.memory, "unit": unit})
     yield event("state", {"problem": problem})
     told = waiting = None
@@ -88,7 +95,7 @@ async def events(extender: Extender, *, board: WaitingBoard, ending: asyncio.Eve
     while not ending.is_set():
         news = []
         async for change in picture.changes():
-            yield event("nodes", change)
+            yield event("nodes", written(change))
             spoke = time.monotonic()
         if told is None:
             news.append(event("complete", {}))
@@ -113,7 +120,12 @@ async def refusal(reason: str) -> AsyncGenerator[bytes]:
     yield event("refused", {"reason": reason})
 
 
-def event(name: str, content: BaseModel | Mapping[str, object]) -> bytes:
-    """One event as it goes over the wire. JSON has no line breaks of its own."""
-    text = content.model_dump_json(by_alias=True) if isinstance(content, BaseModel) else json.dumps(content)
-    return f"event: {name}\ndata: {text}\n\n".encode()
+def written(change: Change) -> bytes:
+    """A change as JSON."""
+    return b'{"nodes":[%b],"gone":%b}' % (b",".join(change.nodes), msgspec.json.encode(change.gone))
+
+
+def event(name: str, content: bytes | Mapping[str, object]) -> bytes:
+    """One event as it goes over the wire; `bytes` are JSON already. JSON has no line breaks of its own."""
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), text)

@@ -7,13 +7,14 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from tests.bench import apiserver, server
+from tests.bench import readers as readers_module
 
 LOADING = 120.0
 """Seconds to wait for a process to be ready."""
@@ -43,8 +44,15 @@ class ExtenderProcess:
 
     def peak_memory(self) -> float:
         """MiB it has had resident at most."""
+        return self._status("VmHWM:")
+
+    def memory(self) -> float:
+        """MiB it has resident now."""
+        return self._status("VmRSS:")
+
+    def _status(self, key: str) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        line = next(line for line in status.splitlines() if line.startswith(key))
         return int(line.split()[1]) / 1024
 
 
@@ -77,6 +85,26 @@ async def extender(api: ApiProcess) -> AsyncIterator[ExtenderProcess]:
 
 
 @contextlib.asynccontextmanager
+async def readers(
+    extender: ExtenderProcess, *, pages: int
+) -> AsyncIterator[Callable[[], Awaitable[list[float]]]]:
+    """So many pages that open together again and again, once the first are on their way.
+
+    The call that is given ends them and answers how many seconds each round took until all had been told
+    everything.
+    """
+    async with _process(readers_module.__name__, str(extender.port), str(pages)) as process:
+        assert await _first_line(process) == "opening"
+
+        async def end() -> list[float]:
+            process.terminate()
+            said, _ = await process.communicate()
+            return [float(line) for line in said.decode().split() if line != "opening"]
+
+        yield end
+
+
+@contextlib.asynccontextmanager
 async def _process(module: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -90,7 +118,8 @@ async def _process(module: str, *arguments: str) -> AsyncIterator[asyncio.subpro
     try:
         yield process
     finally:
-        process.terminate()
+        if process.returncode is None:
+            process.terminate()
         await process.wait()
 
 

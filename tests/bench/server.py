@@ -1,4 +1,4 @@
-"""The process under test: the extender as it ships, plus a route that echoes what it is sent.
+"""The process under test: the extender as it ships with its page, plus a route that echoes what it is sent.
 
 usage: python -m tests.bench.server KUBECONFIG
 Prints its port when both watches have synced. `GET /api-seconds` answers how long it has waited for the API
@@ -17,10 +17,11 @@ from typing import Any
 import uvloop
 from fastapi import Request, Response
 
-from extender.app import create_app
+from extender.app import ALL_ROUTES, create_app
 from extender.core import Extender
 from extender.listeners import http_server
 from extender.server import spare_the_first_list
+from extender.ui.page import ui_routes
 from gpushare.names import Names
 from gpushare.placement import Policy
 from kubeapi import client, logs
@@ -47,7 +48,7 @@ async def main(kubeconfig: Path) -> None:
     async with await TimedApi.connect(kubeconfig, user_agent="bench") as api:
         assert isinstance(api, TimedApi)
         extender = Extender(api, names=Names.of(), unit="MiB", policy=Policy.BINPACK)
-        app = create_app(extender)
+        app = create_app(extender, *ALL_ROUTES, ui_routes)
 
         @app.post("/echo")
         async def echo(request: Request) -> Response:

@@ -14,13 +14,13 @@ import pytest
 
 from extender.listeners import LAST_ANSWERS
 from extender.ui import stream
-from extender.ui.picture import Picture
 from gpushare.cards import Card
 from tests import build
 from tests.extender.cluster import Cluster
 from tests.extender.serving import ask, free_address, served
 from tests.ui import fleet
 from tests.ui.fleet import page_of, quiet_extender
+from tests.waiting import until
 
 Event = tuple[str, Any]
 
@@ -199,13 +199,22 @@ async def test_a_reader_who_takes_nothing_is_given_up(monkeypatch: pytest.Monkey
             stuck.transport.abort()
 
 
-async def test_nothing_is_made_for_a_reader_who_is_slow() -> None:
+async def test_pages_that_lost_the_line_together_come_back_one_after_another() -> None:
+    async with page_of(quiet_extender()) as url, httpx.AsyncClient() as http:
+        waits = set()
+        for _ in range(8):
+            async with http.stream("GET", f"{url}events") as answer:
+                lines = answer.aiter_lines()
+                waits.add(int((await anext(lines)).removeprefix("retry: ")))
+    assert len(waits) > 1
+    assert all(1000 <= wait <= 4000 for wait in waits)
+
+
+async def test_when_the_last_page_is_closed_nothing_is_kept_for_pages() -> None:
     extender = quiet_extender()
     extender.ledger.set_node(build.node("n1", cards=[8192]))
-    picture = Picture(extender.ledger)
-    assert len([change async for change in picture.changes()]) == 1
-    for number in range(100):
-        extender.ledger.set_pod(build.pod("a", memory=1000 + number, on="n1", cards=[0], uid="uid-a"))
-    (change,) = [change async for change in picture.changes()]
-    assert [node.used_gpu for node in change.nodes] == [1099]
-    assert [change async for change in picture.changes()] == []
+    async with page_of(extender) as url, httpx.AsyncClient() as http:
+        async with http.stream("GET", f"{url}events") as answer:
+            await heard(events(answer), "complete")
+            assert extender.texts.size > 0
+        await until(lambda: extender.texts.size == 0)

@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from doctor.objects import ConfigMap, Lease, RuleObject, SeenNode, SeenPod, Workload
+from doctor.objects import (
+    ConfigMap,
+    FailedCreate,
+    Lease,
+    RuleObject,
+    RuntimeClass,
+    SeenNode,
+    SeenPod,
+    Workload,
+)
 from gpushare.bookings import Claim, claim_of
 from gpushare.cards import NodeCards, cards_of
 from gpushare.errors import CardsError
@@ -113,6 +122,8 @@ class Cluster:
     namespace: str
     """Of the release."""
     scheduler_name: str
+    probe_namespace: str
+    """Where the trial pods would have been created."""
     now: float
     """Seconds since the epoch, by the clock of whoever runs the doctor."""
     version: str
@@ -124,6 +135,10 @@ class Cluster:
     """gpushare's own, and kube-schedulers in kube-system."""
     deployments: tuple[Workload, ...] | Unseen
     daemonsets: tuple[Workload, ...] | Unseen
+    runtime_class: RuntimeClass | Unseen | None
+    """The one that the device plugin's DaemonSet names; `None` where there is none, or none is named."""
+    refused: tuple[FailedCreate, ...] | Unseen
+    """Events about pods that ask for memory, or are the device plugin's, and could not be created."""
     config: ConfigMap | Unseen | None
     """kube-scheduler's, of the pair; `None` where there is none."""
     lease: Lease | Unseen | None

@@ -14,6 +14,7 @@ import msgspec
 from doctor.cluster import (
     EXTERNAL,
     PAIR,
+    PLUGIN,
     Answer,
     Cluster,
     ExtenderSeen,
@@ -23,7 +24,16 @@ from doctor.cluster import (
     Unseen,
     decides,
 )
-from doctor.objects import ConfigMap, Lease, RuleObject, SeenNode, SeenPod, Workload
+from doctor.objects import (
+    ConfigMap,
+    FailedCreate,
+    Lease,
+    RuleObject,
+    RuntimeClass,
+    SeenNode,
+    SeenPod,
+    Workload,
+)
 from doctor.reading import Door, ProxyDoor, UrlDoor, got, listed, tried
 from doctor.rights import ADMISSION_RULES
 from gpushare.demand import asks_for_memory
@@ -67,16 +77,18 @@ async def collect(api: KubeApi, *, subject: Subject, clock: Callable[[], float] 
     names = subject.names
     deployments = await listed(api, "/apis/apps/v1/deployments", kind=Workload, what="deployments.apps")
     namespace = subject.namespace or _namespace_of(deployments)
-    nodes, (pods, parts), daemonsets, rules = await asyncio.gather(
+    nodes, (pods, parts), daemonsets, rules, refused = await asyncio.gather(
         listed(api, "/api/v1/nodes", kind=SeenNode, what="nodes"),
         _pods(api, names=names, namespace=namespace),
         listed(api, "/apis/apps/v1/daemonsets", kind=Workload, what="daemonsets.apps"),
         _rules(api),
+        _refused(api, names=names, namespace=namespace),
     )
     external = _is_external(deployments, namespace=namespace)
-    lease, config, extender = await asyncio.gather(
+    lease, config, runtime_class, extender = await asyncio.gather(
         _lease(api, namespace=namespace, name=EXTERNAL if external else PAIR),
         _config(api, namespace=namespace),
+        _runtime_class(api, daemonsets, namespace=namespace),
         _extender(
             names=names,
             doors=_doors(api, subject=subject, namespace=namespace, external=external, parts=parts),
@@ -92,6 +104,7 @@ async def collect(api: KubeApi, *, subject: Subject, clock: Callable[[], float] 
         names=names,
         namespace=namespace,
         scheduler_name=subject.scheduler_name,
+        probe_namespace=subject.probe_namespace,
         now=clock(),
         version=version,
         nodes=nodes,
@@ -99,6 +112,8 @@ async def collect(api: KubeApi, *, subject: Subject, clock: Callable[[], float] 
         parts=parts,
         deployments=deployments,
         daemonsets=daemonsets,
+        runtime_class=runtime_class,
+        refused=refused,
         config=config,
         lease=lease,
         extender=extender,
@@ -154,6 +169,39 @@ async def _rules(api: KubeApi) -> tuple[Rule, ...] | Unseen:
 
 def _is_ours(found: RuleObject) -> bool:
     return found.metadata.name.startswith("gpushare-")
+
+
+async def _refused(api: KubeApi, *, names: Names, namespace: str) -> tuple[FailedCreate, ...] | Unseen:
+    """By events: only ReplicaSets have a condition for it, and those are many and large (1.36)."""
+    plugin = f"DaemonSet {namespace}/{PLUGIN}"
+    ours = (names.memory, names.slot, "gpushare-pods", "gpushare-admission.svc")
+
+    def concerns_us(event: FailedCreate) -> bool:
+        return event.what == plugin or any(name in event.message for name in ours)
+
+    return await listed(
+        api,
+        "/api/v1/events",
+        kind=FailedCreate,
+        what="events",
+        keep=concerns_us,
+        selectors={"fieldSelector": "reason=FailedCreate"},
+    )
+
+
+async def _runtime_class(
+    api: KubeApi, daemonsets: tuple[Workload, ...] | Unseen, *, namespace: str
+) -> RuntimeClass | Unseen | None:
+    if isinstance(daemonsets, Unseen):
+        return daemonsets
+    named = [
+        each.runtime_class
+        for each in daemonsets
+        if each.key == f"{namespace}/{PLUGIN}" and each.runtime_class
+    ]
+    path = "/apis/node.k8s.io/v1/runtimeclasses/"
+    what = "runtimeclasses.node.k8s.io"
+    return await got(api, path + named[0], kind=RuntimeClass, what=what) if named else None
 
 
 def _is_external(deployments: tuple[Workload, ...] | Unseen, *, namespace: str) -> bool:

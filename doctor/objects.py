@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -26,6 +28,7 @@ class SeenContainer(Container, frozen=True, kw_only=True, rename="camel"):
 
 class SeenSpec(PodSpec, frozen=True, kw_only=True, rename="camel"):
     scheduler_name: str = ""
+    runtime_class_name: str | None = None
     init_containers: tuple[SeenContainer, ...] | None = None
     containers: tuple[SeenContainer, ...] | None = None
 
@@ -117,6 +120,7 @@ class Template(Struct, frozen=True, kw_only=True, rename="camel"):
     class Spec(Struct, frozen=True, kw_only=True, rename="camel"):
         containers: tuple[SeenContainer, ...] | None = None
         node_selector: dict[str, str] | None = None
+        runtime_class_name: str | None = None
 
     spec: Spec = Spec()
 
@@ -130,6 +134,8 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     ready_replicas: int | None = None
     """Of a Deployment."""
     desired_number_scheduled: int | None = None
+    current_number_scheduled: int | None = None
+    """Nodes for which there is a pod, be it one that does not run."""
     number_ready: int | None = None
     """Of a DaemonSet."""
 
@@ -148,6 +154,11 @@ class Workload(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def containers(self) -> tuple[SeenContainer, ...]:
         return self.spec.template.spec.containers or ()
+
+    @property
+    def runtime_class(self) -> str:
+        """The name of its pods' RuntimeClass; empty for the nodes' default."""
+        return self.spec.template.spec.runtime_class_name or ""
 
     @property
     def node_selector(self) -> Mapping[str, str]:
@@ -169,9 +180,30 @@ class ConfigMap(Struct, frozen=True, kw_only=True, rename="camel"):
     data: dict[str, str] | None = None
 
 
+class RuntimeClass(Struct, frozen=True, kw_only=True, rename="camel"):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Expression(Struct, frozen=True, kw_only=True, rename="camel"):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class Selector(Struct, frozen=True, kw_only=True, rename="camel"):
+    match_expressions: tuple[Expression, ...] | None = None
+
+
+class Matching(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which objects are reviewed: a policy's matchConstraints, or a webhook."""
+
+    namespace_selector: Selector | None = None
+
+
 class RuleSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     policy_name: str = ""
     """Of a binding."""
+    match_constraints: Matching | None = None
 
 
 class RuleObject(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -179,3 +211,54 @@ class RuleObject(Struct, frozen=True, kw_only=True, rename="camel"):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: RuleSpec = RuleSpec()
+    webhooks: tuple[Matching, ...] | None = None
+
+    @property
+    def exempt_namespaces(self) -> frozenset[str]:
+        """Namespaces that it leaves alone by name."""
+        constraints = self.spec.match_constraints
+        selectors = (each.namespace_selector for each in (constraints, *(self.webhooks or ())) if each)
+        return frozenset(
+            name
+            for selector in selectors
+            if selector
+            for each in selector.match_expressions or ()
+            if (each.key, each.operator) == ("kubernetes.io/metadata.name", "NotIn")
+            for name in each.values or ()
+        )
+
+
+class Involved(Struct, frozen=True, kw_only=True, rename="camel"):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class FailedCreate(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An event of this reason: a controller could not create a pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: Involved = Involved()
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    """Instead of the former, of events of the newer kind."""
+
+    @property
+    def what(self) -> str:
+        """`ReplicaSet namespace/name`."""
+        return f"{self.involved_object.kind} {self.involved_object.namespace}/{self.involved_object.name}"
+
+    @property
+    def sentence(self) -> str:
+        """What whoever refused the pod said, without what the API server and the controller put before."""
+        return re.split(r"denied (?:the )?request: ", " ".join(self.message.split()), maxsplit=1)[-1]
+
+    @property
+    def at(self) -> float:
+        """Seconds since the epoch; 0 where that cannot be read."""
+        text = self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
+        try:
+            return datetime.fromisoformat(text).timestamp()
+        except ValueError:
+            return 0.0

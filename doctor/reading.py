@@ -147,4 +147,4 @@ def _not_allowed(verb: str, what: str, *, path: str) -> Unseen:
     return Unseen(why=f"you may not {verb} {what}", remedy=f"needs the right: kubectl auth can-i {asked}")
 
 
-_CLUSTER_SCOPED = ("nodes",)
+_CLUSTER_SCOPED = ("nodes", "runtimeclasses.node.k8s.io")

@@ -19,6 +19,13 @@ RIGHTS = (
     Right(resource="pods", verbs=("list",), why="who asks for memory, who runs the parts"),
     Right(group="apps", resource="deployments", verbs=("list",), why="is it installed, and how often"),
     Right(group="apps", resource="daemonsets", verbs=("list",), why="the device plugin's, the classic one's"),
+    Right(
+        group="node.k8s.io",
+        resource="runtimeclasses",
+        verbs=("get",),
+        why="is the one that the device plugin's DaemonSet names there",
+    ),
+    Right(resource="events", verbs=("list",), why="workloads whose pods are refused"),
     *(
         Right(
             group="admissionregistration.k8s.io",

@@ -17,6 +17,7 @@ from doctor.checks.pods import (
 )
 from doctor.checks.scheduler import scheduler_active, scheduler_config, scheduler_version
 from doctor.checks.versions import classic_components, kubernetes_version, versions
+from doctor.checks.workloads import workloads_refused
 from doctor.findings import Check
 
 CHECKS = (
@@ -49,6 +50,7 @@ CHECKS = (
     Check(name="pods-waiting-for-room", ask=pods_waiting_for_room),
     Check(name="pods-waiting-for-kubelet", ask=pods_waiting_for_kubelet),
     Check(name="pods-refused-by-kubelet", ask=pods_refused_by_kubelet),
+    Check(name="workloads-refused", ask=workloads_refused),
     Check(name="versions", ask=versions),
     Check(name="classic-components", ask=classic_components),
 )

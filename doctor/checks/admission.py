@@ -66,6 +66,8 @@ def admission_slot(cluster: Cluster) -> Verdict:
             return unseen(part)
         case Refused(status=status, message=message):
             return _refused_by_all(status, message)
+        case Admitted() if _is_exempt(cluster):
+            return _exempt(cluster)
         case Admitted(pod=pod):
             slots = list(_limits(pod, cluster.names.slot))
     if units and slots:
@@ -112,6 +114,8 @@ def admission_refusal(cluster: Cluster) -> Verdict:
             return ok("a request in bytes is refused with a hint (dry run)")
         case Refused(status=status, message=message):
             return _refused_by_all(status, message)
+        case Admitted() if _is_exempt(cluster):
+            return _exempt(cluster)
         case Admitted():
             return warn(
                 "a request in bytes (10Gi) is taken: such a pod stays pending, and nobody is told "
@@ -131,6 +135,19 @@ def _refused_by_all(status: int, message: str) -> Verdict:
     return skip(
         f"the trial pod (dry run) was refused for another reason: {message[:300]}",
         remedy="name another namespace with --probe-namespace",
+    )
+
+
+def _is_exempt(cluster: Cluster) -> bool:
+    """Whether the trial pods were in a namespace that admission leaves alone, as the chart sets it up."""
+    rules = () if isinstance(cluster.rules, Unseen) else cluster.rules
+    return any(cluster.probe_namespace in rule.found.exempt_namespaces for rule in rules)
+
+
+def _exempt(cluster: Cluster) -> Verdict:
+    return skip(
+        f"admission leaves the namespace {cluster.probe_namespace} alone, on purpose, where it was tried",
+        remedy="name one in which GPU pods run with --probe-namespace",
     )
 
 

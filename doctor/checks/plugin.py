@@ -5,6 +5,7 @@ from __future__ import annotations
 from doctor.cluster import PLUGIN, Cluster, Unseen
 from doctor.findings import Verdict, counted, fail, ok, skip, unseen, warn
 from doctor.objects import SeenNode, SeenPod, Workload
+from gpushare.bookings import Booking
 from gpushare.cards import NodeCards
 
 
@@ -24,6 +25,9 @@ def plugin_running(cluster: Cluster) -> Verdict:
             f"DaemonSet {found.key} finds no node with {_selector(found)}",
             remedy=f"label the nodes with GPUs: kubectl label node NODE {_selector(found)}",
         )
+    made = found.status.current_number_scheduled
+    if made is not None and made < wanted:
+        return _not_made(found, missing=wanted - made, cluster=cluster)
     if ready < wanted:
         pods = cluster.component("device-plugin")
         troubled = () if isinstance(pods, Unseen) else tuple(pod for pod in pods if not pod.is_ready)
@@ -33,7 +37,40 @@ def plugin_running(cluster: Cluster) -> Verdict:
             "RunContainerError or no runtime: see devicePlugin.runtimeClassName",
             objects=[f"{pod.spec.node_name or pod.key}: {pod.trouble}" for pod in troubled],
         )
-    return ok(f"DaemonSet {found.key}: {ready} of {counted(wanted, 'pod')} ready")
+    said = f"DaemonSet {found.key}: {ready} of {counted(wanted, 'pod')} ready"
+    elsewhere = _without_class(cluster) if found.runtime_class else 0
+    if elsewhere:  # no fault: whether it is the nodes' default runtime the API server does not know
+        return ok(
+            f"{said}; unlike them, {counted(elsewhere, 'pod')} with a card and no runtimeClassName: right "
+            f"where {found.runtime_class} is the nodes' default runtime"
+        )
+    return ok(said)
+
+
+def _without_class(cluster: Cluster) -> int:
+    """Live pods with a card that run with their node's default runtime."""
+    return sum(
+        isinstance(claim, Booking) and not pod.spec.runtime_class_name for pod, claim in cluster.claims
+    )
+
+
+def _not_made(found: Workload, *, missing: int, cluster: Cluster) -> Verdict:
+    """Pods that do not exist have no log and no status."""
+    said = f"DaemonSet {found.key}: for {counted(missing, 'node')} no pod could be created"
+    if found.runtime_class and cluster.runtime_class is None:
+        return fail(
+            f"{said}, for there is no RuntimeClass {found.runtime_class}",
+            remedy="have NVIDIA's GPU Operator make it, or make it yourself where NVIDIA's Container Toolkit "
+            f"has set the runtime up (handler {found.runtime_class}); where NVIDIA's runtime is the nodes' "
+            "default: --set devicePlugin.runtimeClassName= (empty)",
+        )
+    refused = () if isinstance(cluster.refused, Unseen) else cluster.refused
+    return fail(
+        said,
+        remedy=f"kubectl -n {cluster.namespace} describe daemonset {found.metadata.name}: its events "
+        "(FailedCreate) say why: Pod Security (the namespace needs the level privileged), a quota, a webhook",
+        objects=sorted({each.sentence[:300] for each in refused if each.what == f"DaemonSet {found.key}"}),
+    )
 
 
 def plugin_on_nodes(cluster: Cluster) -> Verdict:

@@ -24,7 +24,10 @@ from tests.extender.cluster import Cluster, Scheduler
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 APPS = "/apis/apps/v1"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpushare-scheduler"
+RUNTIME = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
 CONFIG = f"/api/v1/namespaces/{NAMESPACE}/configmaps/gpushare-scheduler"
+
+_COUNTS = {"desiredNumberScheduled": 2, "currentNumberScheduled": 2, "numberReady": 2}
 
 
 @dataclass
@@ -96,8 +99,9 @@ async def _install(clinic: Clinic) -> None:
     lists = clinic.front.lists
     lists[f"{APPS}/deployments"] = [deployment]
     lists[f"{APPS}/daemonsets"] = [
-        daemonset | {"status": {"desiredNumberScheduled": 2, "numberReady": 2}},
+        daemonset | {"status": _COUNTS},
     ]
+    clinic.front.objects[RUNTIME] = {"metadata": {"name": "nvidia"}}
     clinic.front.objects[CONFIG] = pair.one("ConfigMap", "gpushare-scheduler")
     webhooks = snapshot.chart("admission", mode="webhook")
     for kind, plural in (

@@ -24,6 +24,7 @@ BAD_CA = (
     'Post "https://10.96.0.7:39999/gpushare-scheduler/filter": tls: failed to verify certificate: x509: '
     "certificate signed by unknown authority",
 )
+PLUGIN = "DaemonSet gpushare-system/gpushare-device-plugin"
 UNIT_NODES = (node("n1", slots=UNLIMITED_SLOTS), node("n2", slots=UNLIMITED_SLOTS))
 
 FAIL, WARN, SKIP, OK = Status.FAIL, Status.WARN, Status.SKIP, Status.OK
@@ -203,6 +204,12 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         FAIL,
         "EOF",
     ),
+    *(
+        (check, lambda mode=mode, name=name: probed_in(name, mode=mode), SKIP, f"namespace {name} alone")
+        for check in ("admission-slot", "admission-refusal")
+        for mode in ("policy", "webhook")
+        for name in ("kube-system", "gpushare-system")
+    ),
     (
         "node-fence",
         lambda: broken(rules=tuple(each for each in snapshot.rules() if "fence" not in each.name)),
@@ -227,6 +234,35 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         ),
         FAIL,
         "n2: CrashLoopBackOff",
+    ),
+    (
+        "plugin-running",
+        lambda: broken(daemonsets=(snapshot.daemonset(made=0, ready=0),), runtime_class=None),
+        FAIL,
+        "for 2 nodes no pod could be created, for there is no RuntimeClass nvidia",
+    ),
+    (
+        "plugin-running",
+        lambda: broken(
+            daemonsets=(snapshot.daemonset(made=0, ready=0),),
+            refused=(snapshot.refusal(PLUGIN, message='violates PodSecurity "baseline:latest": hostPath'),),
+        ),
+        FAIL,
+        'violates PodSecurity "baseline:latest"',
+    ),
+    (
+        "plugin-running",
+        lambda: broken(
+            daemonsets=(snapshot.daemonset(made=1, ready=1),), refused=HIDDEN, runtime_class=HIDDEN
+        ),
+        FAIL,
+        "for 1 node no pod could be created",
+    ),
+    (
+        "workloads-refused",
+        lambda: broken(refused=(snapshot.refusal(),)),
+        WARN,
+        "ReplicaSet default/web-1, 2 min ago: container 'main': aliyun.com/gpu-mem: '10Gi' counts MiB",
     ),
     ("plugin-on-nodes", lambda: broken(nodes=(node("n1"), node("n2"), node("n3"))), FAIL, "n3"),
     ("plugin-on-nodes", lambda: broken(nodes=(node("n1"), node("n3", labels={}))), WARN, "n3"),
@@ -368,6 +404,12 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         "runs on our nodes",
     ),
 ]
+
+
+def probed_in(namespace: str, *, mode: str) -> Cluster:
+    """The trial pods of a cluster in order, in a namespace that admission leaves alone."""
+    untouched = snapshot.admitted(slots=None, scheduler="default-scheduler")
+    return broken(probe_namespace=namespace, rules=snapshot.rules(mode), asks=untouched, asks_bytes=untouched)
 
 
 def with_extender(**changes: object) -> Cluster:

@@ -16,7 +16,16 @@ import msgspec
 from doctor.checks import CHECKS
 from doctor.cluster import Admitted, Answer, Cluster, ExtenderSeen, Refused, Replica, Rule, Told
 from doctor.findings import Verdict
-from doctor.objects import ConfigMap, Lease, RuleObject, SeenNode, SeenPod, Workload
+from doctor.objects import (
+    ConfigMap,
+    FailedCreate,
+    Lease,
+    RuleObject,
+    RuntimeClass,
+    SeenNode,
+    SeenPod,
+    Workload,
+)
 from gpushare import __version__
 from gpushare.cards import Card
 from gpushare.objects import Pod
@@ -204,10 +213,26 @@ def deployment(*, external: bool = False, ready: int = 2) -> Workload:
     return decoded(Workload, made | {"status": {"readyReplicas": ready}})
 
 
-def daemonset(*, wanted: int = 2, ready: int = 2) -> Workload:
-    made = chart().one("DaemonSet", "gpushare-device-plugin")
-    status = {"desiredNumberScheduled": wanted, "numberReady": ready}
-    return decoded(Workload, made | {"status": status})
+def daemonset(*, wanted: int = 2, ready: int = 2, made: int | None = None) -> Workload:
+    """The chart's, of whose pods so many are there (all of them) and are ready."""
+    owner = chart().one("DaemonSet", "gpushare-device-plugin")
+    counts = {"desiredNumberScheduled": wanted, "numberReady": ready}
+    status = counts | {"currentNumberScheduled": wanted if made is None else made}
+    return decoded(Workload, owner | {"status": status})
+
+
+def refusal(
+    what: str = "ReplicaSet default/web-1",
+    *,
+    at: str = "2026-01-01T11:58:00Z",
+    message: str = "pods \"web-1-\" is forbidden: ValidatingAdmissionPolicy 'gpushare-pods' with "
+    "binding 'gpushare-pods' denied request: container 'main': aliyun.com/gpu-mem: '10Gi' counts MiB",
+) -> FailedCreate:
+    """An event of the controller that makes the pods."""
+    kind, _, key = what.partition(" ")
+    namespace, _, name = key.partition("/")
+    involved = {"kind": kind, "namespace": namespace, "name": name}
+    return decoded(FailedCreate, {"involvedObject": involved, "message": message, "lastTimestamp": at})
 
 
 def classic(name: str, *, image: str, selector: Mapping[str, str] | None = None) -> Workload:
@@ -241,6 +266,7 @@ def healthy() -> Cluster:
         names=NAMES,
         namespace=NAMESPACE,
         scheduler_name="gpushare-scheduler",
+        probe_namespace="default",
         now=NOW.timestamp(),
         version="v1.36.2",
         nodes=(node("n1"), node("n2")),
@@ -253,6 +279,8 @@ def healthy() -> Cluster:
         ),
         deployments=(deployment(),),
         daemonsets=(daemonset(),),
+        runtime_class=decoded(RuntimeClass, {"metadata": {"name": "nvidia"}}),
+        refused=(),
         config=config(),
         lease=lease(),
         extender=ExtenderSeen(

@@ -68,7 +68,10 @@ def test_names_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["nodes", "pods", "parts", "deployments", "daemonsets", "config", "lease", "rules", "asks", "asks_bytes"],
+    [
+        *("nodes", "pods", "parts", "deployments", "daemonsets", "config", "lease", "rules", "asks"),
+        *("asks_bytes", "refused"),
+    ],
 )
 def test_what_may_not_be_read_is_skipped_and_the_right_named(part: str) -> None:
     cluster = broken(**{part: HIDDEN})
@@ -88,7 +91,7 @@ def test_with_nothing_to_be_seen_everything_but_the_version_is_skipped() -> None
     assert set(statuses.values()) == {SKIP}
 
 
-_KNOWN = {"names", "namespace", "scheduler_name", "now", "version", "extender"}
+_KNOWN = {"names", "namespace", "probe_namespace", "scheduler_name", "now", "version", "extender"}
 
 
 class TestFine:
@@ -122,6 +125,24 @@ class TestFine:
         sick = tuple(card(index, memory=16000, healthy=False) for index in (0, 1))
         cluster = with_node(cards=sick, allocatable={NAMES.slot: "0"})
         assert verdict("node-slots", cluster).status is OK
+
+    def test_a_refusal_of_long_ago_was_put_right_since(self) -> None:
+        old = snapshot.refusal(at="2026-01-01T11:20:00Z")
+        assert verdict("workloads-refused", broken(refused=(old,))).status is OK
+
+    def test_of_all_refusals_of_one_workload_the_last_is_told(self) -> None:
+        events = (snapshot.refusal(at="2026-01-01T11:59:00Z"), snapshot.refusal(at="2026-01-01T11:50:00Z"))
+        (said,) = verdict("workloads-refused", broken(refused=events)).objects
+        assert "1 min ago" in said
+
+    def test_the_device_plugins_own_refusals_are_told_once(self) -> None:
+        own = snapshot.refusal("DaemonSet gpushare-system/gpushare-device-plugin")
+        assert verdict("workloads-refused", broken(refused=(own,))).status is OK
+
+    def test_pods_without_the_plugins_runtime_class_are_no_fault_and_said(self) -> None:
+        said = verdict("plugin-running", healthy()).message
+        assert "1 pod with a card and no runtimeClassName" in said
+        assert "runtimeClassName" not in verdict("plugin-running", broken(pods=())).message
 
     def test_nodes_of_the_classic_plugin_are_served(self) -> None:
         old = node("old", classic=True, cards=(16000, 16001), labels={})

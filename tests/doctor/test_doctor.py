@@ -15,7 +15,7 @@ from doctor.findings import Status, Verdict
 from doctor.rights import RIGHTS
 from sandbox.apiserver.faults import Rule
 from tests.build import NAMES
-from tests.doctor.clinic import APPS, Clinic
+from tests.doctor.clinic import APPS, RUNTIME, Clinic
 from tests.rights import use_of, uses
 
 GPU = "gpushare-scheduler"
@@ -95,6 +95,44 @@ async def test_I1_there_too_a_call_that_fails_is_told_with_kube_schedulers_words
     found = await clinic.examine()
     assert failing(found) == {"extender-called"}
     assert found["extender-called"].objects == (f"default/waits: {said}",)
+
+
+async def test_a_device_plugin_without_its_runtime_class_has_no_pods_at_all(clinic: Clinic) -> None:
+    (daemonset,) = clinic.front.lists[f"{APPS}/daemonsets"]
+    counts = {"desiredNumberScheduled": 2, "currentNumberScheduled": 0, "numberReady": 0}
+    clinic.front.lists[f"{APPS}/daemonsets"] = [{**daemonset, "status": counts}]
+    assert "RuntimeClass" not in (await clinic.examine())["plugin-running"].message
+    del clinic.front.objects[RUNTIME]
+    found = (await clinic.examine())["plugin-running"]
+    assert found.message.endswith("for 2 nodes no pod could be created, for there is no RuntimeClass nvidia")
+    assert "devicePlugin.runtimeClassName=" in found.remedy
+
+
+async def test_workloads_whose_pods_are_refused_are_named(clinic: Clinic) -> None:
+    told = 'pods "web-" is forbidden: admission webhook "pods.gpushare-admission.svc" denied the request: no'
+    for name, reason, message in (
+        ("web", "FailedCreate", told),
+        ("small", "FailedCreate", 'pods "small-" is forbidden: exceeded quota: cpu'),
+        ("late", "SuccessfulCreate", told),
+    ):
+        involved = {"kind": "Job", "namespace": "default", "name": name}
+        about = {"involvedObject": involved, "reason": reason, "message": message, "type": "Warning"}
+        body = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.1"}}
+        await clinic.cluster.request("POST", "/api/v1/namespaces/default/events", body | about)
+    found = (await clinic.examine())["workloads-refused"]
+    assert found.objects == ("Job default/web, 0 min ago: no",)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "gpushare-system"])
+async def test_a_namespace_that_admission_leaves_alone_tells_nothing_of_it(
+    clinic: Clinic, namespace: str
+) -> None:
+    clinic.cluster.api.admission.mutating = clinic.cluster.api.admission.validating = None
+    clinic.subject = replace(clinic.subject, probe_namespace=namespace)
+    found = await clinic.examine()
+    for check in ("admission-slot", "admission-refusal"):
+        assert found[check].status is Status.SKIP, found[check]
+        assert f"leaves the namespace {namespace} alone" in found[check].message
 
 
 async def test_calls_of_kube_scheduler_are_counted_by_the_extenders_metrics(clinic: Clinic) -> None:
@@ -182,6 +220,7 @@ async def test_nothing_stays_of_the_trial_pods(clinic: Clinic) -> None:
         ("GET", "/api/v1/nodes", "list nodes"),
         ("GET", "/api/v1/pods", "list pods -A"),
         ("GET", f"{APPS}/daemonsets", "list daemonsets.apps -A"),
+        ("GET", "/api/v1/events", "list events -A"),
         ("GET", "/configmaps", "get configmaps -n gpushare-system"),
         ("GET", "/leases", "get leases.coordination.k8s.io -n gpushare-system"),
         ("GET", "/proxy", "get pods --subresource=proxy -n gpushare-system"),

@@ -162,6 +162,40 @@ CASES = (
         refusals=(f"{MEM}: '8E' counts MiB, more than any card has",),
     ),
     Case(
+        id="V13-the-most-that-kubernetes-counts",
+        limits={"gpu-mem": "9223372036854775807"},
+        refusals=(f"{MEM}: '9223372036854775807' counts MiB, more than any card has",),
+    ),
+    Case(
+        id="V13-more-than-kubernetes-counts",
+        limits={"gpu-mem": "9223372036854775807"},
+        typed={"gpu-mem": "16Ei"},
+        refusals=(f"{MEM}: '9223372036854775807' counts MiB, more than any card has",),
+    ),
+    Case(
+        id="V13-the-most-where-GiB-count",
+        limits={"gpu-mem": "9223372036854775807"},
+        unit="GiB",
+        refusals=(f"{MEM}: '9223372036854775807' counts GiB, more than any card has",),
+    ),
+    Case(
+        id="V13-100Ti-over-two-cards",
+        limits={"gpu-mem": "100Ti", "gpu-slot": "2"},
+        refusals=(f"{MEM}: '100Ti' counts MiB, more than any card has",),
+    ),
+    Case(
+        id="V13-the-most-over-two-cards",
+        limits={"gpu-mem": "9223372036854775807", "gpu-slot": "2"},
+        refusals=(f"{MEM}: 9223372036854775807 does not divide evenly over aliyun.com/gpu-slot: 2",),
+    ),
+    Case(
+        id="V16-the-most-slots",
+        limits={"gpu-mem": "100", "gpu-slot": "9223372036854775807"},
+        refusals=(
+            "container 'main': asks for aliyun.com/gpu-slot: 9223372036854775807, more cards than any node has",
+        ),
+    ),
+    Case(
         id="V13-in-an-init-container",
         init=(container({"gpu-mem": "1Gi"}, name="init"),),
         limits={"gpu-mem": "1024"},

@@ -8,6 +8,7 @@ itself compiles and runs the same text is for the tests with a real one.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,9 @@ def _evaluate(expression: str, scope: dict[str, Any]) -> Any:
     return _compiled(expression).evaluate(scope)
 
 
+celpy.Environment()  # the first raises Python's recursion limit, which hypothesis minds in mid-test
+
+
 @functools.cache
 def _compiled(expression: str) -> celpy.Runner:
     environment = celpy.Environment(annotations={"JSONPatch": JSONPatch})
@@ -115,7 +119,21 @@ def _as_integer(quantity: str) -> celtypes.IntType:
 
 def _is_integer(quantity: str) -> celtypes.BoolType:
     value = parse_quantity(quantity)
-    return celtypes.BoolType(value == int(value) and abs(value) < 2**63)
+    return celtypes.BoolType(value == int(value) and _is_short(quantity))
+
+
+def _is_short(quantity: str) -> bool:
+    """Whether Kubernetes keeps it as an int64: longer ones are no integers to CEL, whatever their value.
+
+    apimachinery `resource.ParseQuantity` and `Quantity.AsInt64` (1.36).
+    """
+    match = re.fullmatch(r"[+-]?0*(\d*)(\.\d*)?(.*)", quantity)
+    assert match
+    digits, fraction, suffix = match.groups()
+    power = "KMGTPE".find(suffix[:1]) + 1 if suffix.endswith("i") else 0
+    if power:
+        return fraction is None and 15 - len(digits) - 3 * power - 1 >= 0
+    return len(digits) + len((fraction or ".")[1:]) <= 18 and abs(parse_quantity(quantity)) < 2**63
 
 
 def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,6 +144,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantity": lambda text: text,
     "asInteger": _as_integer,
     "isInteger": _is_integer,
+    "asApproximateFloat": lambda quantity: celtypes.DoubleType(min(parse_quantity(quantity), 2**63 - 1)),
     "sum": lambda items: celtypes.IntType(sum(items)),
     "indexOf": lambda items, item: celtypes.IntType(items.index(item)),
     "flatten": _listed(lambda items: [each for item in items for each in item]),

@@ -30,6 +30,12 @@
 ({{ .memory }} / n.slots > {{ div 17592186044416 $bytes }} || ({{ .memory }} / n.slots > {{ div 1099511627776 $bytes }} && {{ .memory }} % {{ $bytes }} == 0))
 {{- end }}
 
+{{/* The whole number that a quantity stands for. Long ones (19 digits; 100Ti) are no integers to Kubernetes, whatever
+     their value; one as large as it counts at most stands for all beyond. */}}
+{{- define "gpushare.cel.units" -}}
+(quantity({{ . }}).isInteger() ? quantity({{ . }}).asInteger() : quantity({{ . }}).asApproximateFloat() < 9.2e18 ? int(quantity({{ . }}).asApproximateFloat()) : 9223372036854775807)
+{{- end }}
+
 {{/* What each asking container needs, as maps; and those of them that make sense. Two variables of a policy. */}}
 {{- define "gpushare.cel.needs" -}}
 {{- $memory := .Values.resource.memory -}}
@@ -42,9 +48,9 @@
     .map(c, {
     'name': dyn(c.name),
     'written': dyn('{{ $memory }}' in c.resources.limits ? string(c.resources.limits['{{ $memory }}']) : ''),
-    'memory': dyn('{{ $memory }}' in c.resources.limits ? quantity(c.resources.limits['{{ $memory }}']).asInteger() : 0),
-    'slots': dyn('{{ $slot }}' in c.resources.limits ? quantity(c.resources.limits['{{ $slot }}']).asInteger() :
-    ('{{ $memory }}' in c.resources.limits && quantity(c.resources.limits['{{ $memory }}']).asInteger() > 0 ? 1 : 0)),
+    'memory': dyn('{{ $memory }}' in c.resources.limits ? {{ include "gpushare.cel.units" (printf "c.resources.limits['%s']" $memory) }} : 0),
+    'slots': dyn('{{ $slot }}' in c.resources.limits ? {{ include "gpushare.cel.units" (printf "c.resources.limits['%s']" $slot) }} :
+    ('{{ $memory }}' in c.resources.limits && {{ include "gpushare.cel.units" (printf "c.resources.limits['%s']" $memory) }} > 0 ? 1 : 0)),
     'ownEnv': dyn(has(c.env) && c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES'))
     })
 - name: sound

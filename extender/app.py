@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from extender import admission
@@ -200,15 +201,20 @@ def view_routes(extender: Extender) -> APIRouter:
         chunks = inspection_chunks(extender, nodes=nodes, by_name=only is not None)
         return StreamingResponse(chunks, media_type=_JSON)
 
-    @routes.get(f"{PREFIX}/inspect", response_model=Inspection, responses=_INSPECT_ERRORS)
+    @routes.get(f"{PREFIX}/inspect", response_model=Inspection, responses=_NOT_SYNCED)
     async def inspect_all() -> Response:
         """Every node that shares cards, its cards, the pods on them, and the pods that wait."""
         return inspection(None)
 
-    @routes.get(f"{PREFIX}/inspect/{{node}}", response_model=Inspection, responses=_INSPECT_ERRORS)
-    async def inspect_node(node: str) -> Response:
+    @routes.get(
+        f"{PREFIX}/inspect/{{node}}",
+        response_model=Inspection,
+        responses=_NO_SUCH_NODE | _NOT_SYNCED,
+        openapi_extra={"parameters": [_NODE]},
+    )
+    async def inspect_node(request: Request) -> Response:
         """One node, whether it shares cards or not; the waiting pods with what this node says to them."""
-        return inspection(node)
+        return inspection(request.path_params["node"])
 
     @routes.get("/version")
     async def version() -> dict[str, str]:
@@ -222,9 +228,26 @@ ALL_ROUTES: tuple[Routes, ...] = (verb_routes, admission_routes, view_routes)
 
 _JSON = "application/json"
 
-_INSPECT_ERRORS: dict[int | str, dict[str, Any]] = {
-    404: {"description": "No such node: `error` says so."},
-    503: {"description": "The watches have not synced yet: `error` says which."},
+
+class Problem(BaseModel):
+    """What is answered instead."""
+
+    error: str = Field(description="What is wrong, in words.")
+
+
+_NOT_SYNCED: dict[int | str, dict[str, Any]] = {
+    503: {"description": "The watches have not synced yet: `error` says which.", "model": Problem},
+}
+_NODE = {
+    "name": "node",
+    "in": "path",
+    "required": True,
+    "description": "The node's name.",
+    "schema": {"type": "string"},
+}
+"""Described by hand: for a parameter of its own FastAPI would document a 422 that is never answered."""
+_NO_SUCH_NODE: dict[int | str, dict[str, Any]] = {
+    404: {"description": "No such node: `error` says so.", "model": Problem},
 }
 
 

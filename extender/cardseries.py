@@ -38,8 +38,7 @@ async def allocation_lines(ledger: Ledger) -> AsyncGenerator[str]:
         return card.booked.memory * booked_unit
 
     def free(view: NodeView, card: CardView) -> int:
-        given = view.problem is None and card.free.slots > 0  # `free` knows of health and reserve itself
-        return card.free.memory * UNITS[view.unit] if given else 0
+        return view.offered(card) * UNITS[view.unit]
 
     def over(view: NodeView, card: CardView) -> int:
         return max(0, booked(view, card) - size(view, card))

@@ -97,7 +97,9 @@ def decode_allocation(
     text = annotations.get(names.allocation)
     if indices is None and text is None:
         raise NoAllocationError("has no card allocation")
-    if indices is None or not _INDICES.fullmatch(indices):
+    if indices is None:
+        raise AllocationError(f"has an unreadable card allocation: {names.index} is missing")
+    if not _INDICES.fullmatch(indices):
         raise AllocationError(f"has an unreadable card allocation: {names.index} is {quoted(indices)}")
     cards = tuple(CardRef(int(index)) for index in indices.split(","))
     if text is not None:

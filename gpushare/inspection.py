@@ -80,7 +80,10 @@ class InspectedCard(_Answer):
     model: str = Field(description="The card's model, where it is published.")
     healthy: bool = Field(description="Whether it takes new pods.")
     reason: str = Field(description="Why it is not healthy.")
-    free_gpu: int = Field(description="Units a new pod may still get.")
+    free_gpu: int = Field(
+        description="Units a new pod may still get: 0 where the node takes no pods, the card is unhealthy, "
+        "or no slot is left."
+    )
     over_commit: int = Field(description="Units booked beyond the card's size: a fault.")
     used_slots: int = Field(description="Containers that may see the card.")
     total_slots: int = Field(
@@ -186,7 +189,7 @@ def inspect_node(view: NodeView) -> InspectedNode:
         name=view.name,
         total_gpu=sum(card.size.memory for card in view.cards),
         used_gpu=sum(card.booked.memory for card in view.cards),
-        devs=[_card(card) for card in view.cards],
+        devs=[_card(card, free=view.offered(card)) for card in view.cards],
         unit=view.unit,
         address=view.address,
         closed=view.problem.explain() if view.problem else None,
@@ -257,7 +260,7 @@ def _judge(pod: Pod, names: Names) -> tuple[Demand | None, str | None]:
         return None, str(error)
 
 
-def _card(view: CardView) -> InspectedCard:
+def _card(view: CardView, *, free: int) -> InspectedCard:
     return InspectedCard(
         id=view.card.index,
         total_gpu=view.size.memory,
@@ -267,7 +270,7 @@ def _card(view: CardView) -> InspectedCard:
         model=view.card.model,
         healthy=view.card.healthy,
         reason=view.card.reason,
-        free_gpu=view.free.memory,
+        free_gpu=free,
         over_commit=view.over_commit,
         used_slots=view.booked.slots,
         total_slots=view.size.slots,

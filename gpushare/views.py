@@ -122,6 +122,12 @@ class NodeView:
         not_shared = self.problem is not None and self.problem.reason is Reason.NOT_SHARED
         return bool(self.cards or self.missing) or not not_shared
 
+    def offered(self, card: CardView) -> int:
+        """Units of one of its cards that a new pod may still get: 0 where the node takes nobody, the card is
+        unhealthy, or no slot is left. What everybody who shows "free" shows."""
+        takes = self.problem is None and card.free.slots > 0
+        return card.free.memory if takes else 0
+
     def room(self, slots: int) -> int:
         """Units left of the roomiest healthy card that has this many slots left.
 

@@ -49,25 +49,27 @@ def ui_routes(extender: Extender) -> APIRouter:
     audience = Audience(empty=extender.texts.forget)
     board = WaitingBoard(extender.ledger, waiting=extender.waiting)
 
-    @routes.get("/ui")
+    @routes.api_route("/ui", methods=["GET", "HEAD"])
     async def moved() -> Response:
         """Relative, so that it holds behind any proxy."""
         return Response(status_code=307, headers={"Location": "ui/"} | HEADERS)
 
-    @routes.get("/ui/events")
+    @routes.api_route("/ui/events", methods=["GET", "HEAD"])
     async def stream(request: Request) -> Response:
         """What is on the cards, and then what changes."""
-        ending: asyncio.Event = request.app.state.ending
-        content = events(extender, board=board, ending=ending)
-        if audience.is_full:
-            content = refusal(f"{MOST_READERS} pages are open already, which is the most")
         headers = HEADERS | {
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",
         }  # nginx would hold it back
+        if request.method == "HEAD":
+            return Response(media_type=EventStream.media_type, headers=headers)
+        ending: asyncio.Event = request.app.state.ending
+        content = events(extender, board=board, ending=ending)
+        if audience.is_full:
+            content = refusal(f"{MOST_READERS} pages are open already, which is the most")
         return EventStream(content, audience=audience, headers=headers)
 
-    @routes.get("/ui/{name:path}")
+    @routes.api_route("/ui/{name:path}", methods=["GET", "HEAD"])
     async def file(name: str, request: Request) -> Response:
         """A file of the page."""
         found = files.get(name or "index.html")

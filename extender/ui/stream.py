@@ -63,8 +63,10 @@ class Audience:
 class EventStream(StreamingResponse):
     """The answer: ends with its reader, or when that one stops taking what it is sent."""
 
+    media_type = "text/event-stream"
+
     def __init__(self, events: AsyncGenerator[bytes], *, audience: Audience, headers: Mapping[str, str]):
-        super().__init__(events, media_type="text/event-stream", headers=headers)
+        super().__init__(events, headers=headers)
         self._audience = audience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

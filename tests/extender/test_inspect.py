@@ -67,10 +67,26 @@ async def test_the_schema_describes_every_field(
         assert field.get("description"), f"{model.__name__}.{name} has no description"
 
 
-async def test_the_schema_names_the_answer_of_both_paths(scheduler: Scheduler) -> None:
+async def test_the_schema_names_every_answer_of_both_paths(scheduler: Scheduler) -> None:
     schema = (await scheduler.http.get(f"{scheduler.url}/openapi.json")).json()
-    for path in (f"{PREFIX}/inspect", f"{PREFIX}/inspect/{{node}}"):
+    for path, statuses in (
+        (f"{PREFIX}/inspect", {"200", "503"}),
+        (f"{PREFIX}/inspect/{{node}}", {"200", "404", "503"}),
+    ):
         responses = schema["paths"][path]["get"]["responses"]
-        answer = responses["200"]["content"]["application/json"]["schema"]
-        assert answer == {"$ref": "#/components/schemas/Inspection"}
-        assert {"404", "503"} <= responses.keys()
+        assert responses.keys() == statuses
+        for status, response in responses.items():
+            name = "Inspection" if status == "200" else "Problem"
+            assert response["content"]["application/json"]["schema"] == {
+                "$ref": f"#/components/schemas/{name}"
+            }
+    (parameter,) = schema["paths"][f"{PREFIX}/inspect/{{node}}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"]) == ("node", "path")
+    assert schema["components"]["schemas"]["Problem"]["properties"].keys() == {"error"}
+
+
+async def test_the_schema_promises_no_status_that_is_never_answered(scheduler: Scheduler) -> None:
+    schema = (await scheduler.http.get(f"{scheduler.url}/openapi.json")).json()
+    for path, methods in schema["paths"].items():
+        for method in methods.values():
+            assert "422" not in method["responses"], path

@@ -15,6 +15,7 @@ from extender.core import Extender
 from extender.exposition import Exposition
 from gpushare import __version__
 from gpushare.cards import Card
+from gpushare.inspection import inspect
 from gpushare.ledger import Ledger
 from gpushare.placement import Policy
 from gpushare.refusals import Reason
@@ -94,6 +95,26 @@ async def test_L9_a_closed_node_has_nothing_free() -> None:
     ledger.set_node(build.node("n1", cards=[8192]))
     ledger.set_pod(build.pod("bad", memory=3000, on="n1", annotations={NAMES.index: "abc"}))
     assert list(Scraped(await text_of(ledger)).cards("free_bytes").values()) == [0]
+
+
+async def test_L9_L12_inspect_says_of_every_card_what_the_metric_says() -> None:
+    ledger = Ledger(names=NAMES, unit="MiB", reserve=1024)
+    ledger.set_node(build.node("n1", cards=[8192, build.card(1, memory=16384, healthy=False), 4096], slots=2))
+    ledger.set_pod(build.pod("a", memory=3000, on="n1", cards=[0]))
+    for name in ("b", "c"):
+        ledger.set_pod(build.pod(name, memory=100, on="n1", cards=[2]))
+    ledger.set_node(build.node("closed", cards=[8192]))
+    ledger.set_pod(build.pod("bad", memory=3000, on="closed", annotations={NAMES.index: "abc"}))
+    ledger.set_node(build.node("other-unit", cards=[8], unit="GiB"))
+    found = inspect(ledger)
+    assert found is not None
+    shown = {
+        (node.name, str(card.id), card.uuid): card.free_gpu * MIB
+        for node in found.nodes
+        for card in node.devs
+    }
+    assert shown == Scraped(await text_of(ledger)).cards("free_bytes")
+    assert sorted(shown.values()) == [0, 0, 0, 0, (8192 - 1024 - 3000) * MIB]
 
 
 async def test_series_go_with_their_pod_card_and_node(cluster: Cluster, scheduler: Scheduler) -> None:

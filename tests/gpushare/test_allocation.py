@@ -122,6 +122,14 @@ def test_L9_a_bad_index_is_an_error_that_says_what_was_read(index: str) -> None:
         assert len(str(raised.value)) < 300, "it ends in an event"
 
 
+def test_L9_a_missing_index_is_called_missing() -> None:
+    bound = pod(memory=4000, on="n1", cards=[1])
+    annotations = {key: value for key, value in bound.annotations.items() if key != NAMES.index}
+    with pytest.raises(AllocationError) as raised:
+        read(annotations, of=bound)
+    assert str(raised.value) == f"has an unreadable card allocation: {NAMES.index} is missing"
+
+
 def written(**changes: Any) -> str:
     """The JSON of pod `4000@1` on n1 with some keys changed; `...` leaves the key out."""
     example = {"node": "n1", "cards": [{"index": 1, "uuid": "GPU-n1-1"}], "containers": {"main": [4000]}}

@@ -52,6 +52,22 @@ def test_the_answer_names_resource_and_unit_and_each_node_its_own() -> None:
     assert found.nodes[1].closed == "node counts GPU memory in another unit than the scheduler"
 
 
+def test_L9_L12_free_is_what_a_new_pod_may_still_get() -> None:
+    found = inspected(
+        node(
+            "n1",
+            cards=[card(0, memory=8192), card(1, memory=8192, healthy=False), card(2, memory=4096)],
+            slots=2,
+        ),
+        pod("a", memory=3000, on="n1", cards=[0]),
+        *(pod(name, memory=100, on="n1", cards=[2]) for name in ("b", "c")),
+        node("shut", cards=[8192]),
+        pod("bypassed", memory=3000, on="shut"),
+    )
+    free = {each.name: [one.free_gpu for one in each.devs] for each in found.nodes}
+    assert free == {"n1": [5192, 0, 0], "shut": [0]}, "its bookings; unhealthy; no slot left; a closed node"
+
+
 def test_an_address_that_changes_is_shown() -> None:
     ledger = Ledger(names=NAMES, unit="MiB")
     shown = []

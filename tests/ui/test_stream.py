@@ -86,6 +86,20 @@ async def test_files_are_sent_again_only_when_they_have_changed() -> None:
         assert (again.status_code, again.content) == (304, b"")
 
 
+async def test_whoever_asks_only_for_the_head_of_a_file_gets_it() -> None:
+    async with page_of(quiet_extender()) as url:
+        for path in ("", "main.js"):
+            head, whole = [await ask(method, url + path) for method in ("HEAD", "GET")]
+            assert (head.status_code, head.content) == (200, b"")
+            for name in ("content-type", "content-length", "etag", "content-security-policy"):
+                assert head.headers[name] == whole.headers[name], name
+        assert (await ask("HEAD", f"{url}nothing")).status_code == 404
+        assert (await ask("HEAD", url.removesuffix("/"))).status_code == 307
+        stream = await ask("HEAD", f"{url}events")
+        assert (stream.status_code, stream.content) == (200, b"")
+        assert stream.headers["content-type"].startswith("text/event-stream")
+
+
 async def test_nothing_can_be_written_through_it() -> None:
     async with page_of(quiet_extender()) as url:
         for method in ("POST", "PUT", "PATCH", "DELETE"):

@@ -192,7 +192,8 @@ CASES = (
         id="V16-the-most-slots",
         limits={"gpu-mem": "100", "gpu-slot": "9223372036854775807"},
         refusals=(
-            "container 'main': asks for aliyun.com/gpu-slot: 9223372036854775807, more cards than any node has",
+            "container 'main': asks for aliyun.com/gpu-slot: 9223372036854775807, "
+            "more cards than any node has",
         ),
     ),
     Case(

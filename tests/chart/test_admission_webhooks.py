@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import helm_python
 import pytest
 
 from extender.app import admission_routes
@@ -12,6 +13,7 @@ from tests.admission_cases import CASES, Case
 from tests.build import NAMES
 from tests.chart.policies import creation, matches
 from tests.chart.rendering import Release, Values, invalid, render
+from tests.chart.secrets import upgrade
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 
@@ -66,6 +68,15 @@ def test_what_the_cluster_needs_to_start_depends_on_nobody() -> None:
         (named,) = each["namespaceSelector"]["matchExpressions"]
         assert named["operator"] == "NotIn"
         assert named["values"] == ["kube-system", "gpus", "istio-system"]
+
+
+@pytest.mark.parametrize("kubernetes", ["1.25", "1.35"])
+def test_nobody_is_installed_where_pods_of_users_would_be_exempt(kubernetes: str) -> None:
+    with pytest.raises(helm_python.HelmError, match="--namespace gpushare-system --create-namespace"):
+        render(kubernetes=kubernetes, namespace="default")
+    assert render({"admission": {"mode": "none"}}, kubernetes=kubernetes, namespace="default")
+    # Whoever has been there goes on.
+    assert upgrade(there=[], kubernetes=kubernetes, at="default")
 
 
 def test_only_pods_that_ask_wait_for_the_extender() -> None:

@@ -10,13 +10,15 @@
 {{- if or (eq .Values.devicePlugin.mode "slots") (include "gpushare.schedulerNameToSet" .) -}}true{{- end -}}
 {{- end }}
 
-{{/* All namespaces but those that gpushare itself, and the cluster, may need to start. */}}
+{{/* All namespaces but those that the cluster, and whoever answers the webhooks, may need to start. Policies are
+     answered by the API server itself. */}}
 {{- define "gpushare.reviewedNamespaces" -}}
+{{- $answering := ternary (list .Release.Namespace) list (eq (include "gpushare.admissionMode" .) "webhook") -}}
 namespaceSelector:
   matchExpressions:
     - key: kubernetes.io/metadata.name
       operator: NotIn
-      values: {{ concat (list "kube-system" .Release.Namespace) .Values.admission.exemptNamespaces | uniq | toJson }}
+      values: {{ concat (list "kube-system") $answering .Values.admission.exemptNamespaces | uniq | toJson }}
 {{- end }}
 
 {{/* What a pod asks for cannot be changed later: only new ones are looked at. */}}

@@ -115,9 +115,14 @@ def validate(body: bytes, *, rules: PodRules) -> tuple[bytes, bool]:
     return _answer(review, response), response["allowed"]
 
 
-def rules_of(ledger: Ledger) -> PodRules:
-    """The rules as the cluster is now."""
-    return PodRules(names=ledger.names, unit=ledger.unit, largest_card=ledger.largest_card())
+def rules_of(ledger: Ledger, *, additions: Additions) -> PodRules:
+    """The rules as the cluster is now. Where no slots are added, the nodes have none."""
+    return PodRules(
+        names=ledger.names,
+        unit=ledger.unit,
+        slots=additions.slots,
+        largest_card=ledger.largest_card(),
+    )
 
 
 def _patch(spec: MutableSpec, *, names: Names, additions: Additions) -> list[dict[str, str]]:

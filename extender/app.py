@@ -155,7 +155,7 @@ def admission_routes(extender: Extender) -> APIRouter:
     async def validate(request: Request) -> Response:
         """Refuse a pod that can never work, and warn of what is hardly meant (AdmissionReview v1)."""
         try:
-            rules = admission.rules_of(extender.ledger)
+            rules = admission.rules_of(extender.ledger, additions=extender.additions)
             body, allowed = admission.validate(await request.body(), rules=rules)
             return answer(body, outcome="allowed" if allowed else "denied")
         except GpuShareError as error:

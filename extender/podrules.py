@@ -88,6 +88,8 @@ class PodRules:
 
     names: Names
     unit: str
+    slots: bool = True
+    """Whether nodes have slots. In units mode none has, and a pod that asks for some would wait for ever."""
     largest_card: int = 0
     """Units of the cluster's largest card; 0 where none is known (yet)."""
 
@@ -104,6 +106,7 @@ class PodRules:
         refusals = (
             *senseless,
             *self._bytes_for_units(needs),
+            *self._no_slots(needs),
             *self._own_environment(needs),
             *self._crowd(needs),
             *(self._policy_faults(pod) if asking else ()),
@@ -153,6 +156,13 @@ class PodRules:
         if self._is_bytes(meant, slots=needs.slots):
             return ", more than any card has"
         return f": did you mean {meant}?"
+
+    def _no_slots(self, needs: _Needs) -> Iterator[str]:
+        for container, each in needs:
+            if not self.slots and self.names.slot in container.limits:
+                yield (
+                    f"{_of(each)} asks for {self.names.slot}, which no node has in units mode: leave it out"
+                )
 
     def _own_environment(self, needs: _Needs) -> Iterator[str]:
         for container, each in needs:

@@ -28,6 +28,8 @@ class Case:
     labels: dict[str, str] = field(default_factory=dict)
     node_name: str | None = None
     unit: str = "MiB"
+    mode: str = "slots"
+    """Of the device plugins."""
     largest: int = 24576
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -107,6 +109,28 @@ CASES = (
     ),
     Case(id="V12-zero", limits={"gpu-mem": "0"}, env=("NVIDIA_VISIBLE_DEVICES",), node_name="n1"),
     Case(id="policy", limits={"gpu-mem": "8138"}, annotations={"aliyun.com/gpu-policy": "spread"}),
+    Case(id="units-mode-without-slots", limits={"gpu-mem": "8"}, unit="GiB", mode="units"),
+    Case(
+        id="units-mode-no-node-has-slots",
+        containers=(
+            container({"gpu-mem": "8", "gpu-slot": "1"}),
+            container({"gpu-mem": "8"}, name="without"),
+            container({"gpu-mem": "8", "gpu-slot": "2"}, name="two"),
+        ),
+        unit="GiB",
+        mode="units",
+        refusals=(
+            "container 'main' asks for aliyun.com/gpu-slot, which no node has in units mode: leave it out",
+            "container 'two' asks for aliyun.com/gpu-slot, which no node has in units mode: leave it out",
+        ),
+    ),
+    Case(
+        id="units-mode-slots-alone-make-no-sense-there-either",
+        limits={"gpu-slot": "1"},
+        unit="GiB",
+        mode="units",
+        refusals=("container 'main': asks for aliyun.com/gpu-slot without aliyun.com/gpu-mem",),
+    ),
     Case(id="as-large-as-the-largest", limits={"gpu-mem": "24576"}),
     Case(id="no-card-known-yet", limits={"gpu-mem": "500000"}, largest=0),
     # Bytes for units.

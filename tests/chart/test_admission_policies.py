@@ -28,6 +28,10 @@ def policies(values: Values | None = None) -> Policies:
     return _policies(json.dumps(values or {}))
 
 
+def policies_for(case: Case) -> Policies:
+    return policies({"resource": {"unit": case.unit}, "devicePlugin": {"mode": case.mode}})
+
+
 @functools.cache
 def _policies(values: str) -> Policies:
     return Policies(render(json.loads(values)))
@@ -36,7 +40,7 @@ def _policies(values: str) -> Policies:
 @pytest.mark.parametrize("case", [case for case in CASES if not case.api_server], ids=lambda case: case.id)
 def test_the_policies_say_what_the_extender_says(case: Case) -> None:
     request = creation(case.pod)
-    chart = policies({"resource": {"unit": case.unit}})
+    chart = policies_for(case)
     refused = chart.refusals(request)
     warned = chart.refusals(request, policy="gpushare-warnings")
     assert refused == (["; ".join(case.refusals)] if case.refusals else [])
@@ -47,7 +51,7 @@ def test_the_policies_say_what_the_extender_says(case: Case) -> None:
     "case", [case for case in CASES if case.refusals and not case.api_server], ids=lambda case: case.id
 )
 def test_workloads_are_warned_of_what_their_pods_will_be_refused_for(case: Case) -> None:
-    chart = policies({"resource": {"unit": case.unit}})
+    chart = policies_for(case)
     told = [f"its pods will be refused: {'; '.join(case.refusals)}"]
     deployment = {"metadata": {"name": "d"}, "spec": {"template": case.pod}}
     assert chart.refusals(creation(deployment), policy="gpushare-templates") == told
@@ -102,6 +106,7 @@ TEXTS = st.one_of(st.sampled_from(["binpack", "spread", "Spread", "it's", "x" * 
     labels=st.dictionaries(KEYS, st.just("x"), max_size=2),
     node_name=st.sampled_from([None, "n1", "n" * 81]),
     unit=st.sampled_from(["MiB", "GiB"]),
+    mode=st.sampled_from(["slots", "units"]),
 )
 def test_they_agree_about_any_pod(
     init: list[Pod],
@@ -110,6 +115,7 @@ def test_they_agree_about_any_pod(
     labels: dict[str, str],
     node_name: str | None,
     unit: str,
+    mode: str,
 ) -> None:
     case = Case(
         id="any",
@@ -119,9 +125,11 @@ def test_they_agree_about_any_pod(
         labels=labels,
         node_name=node_name,
         unit=unit,
+        mode=mode,
     )
-    verdict = PodRules(names=NAMES, unit=unit).judge(msgspec.convert(case.pod, ReviewedPod))
-    chart = policies({"resource": {"unit": unit}})
+    rules = PodRules(names=NAMES, unit=unit, slots=mode == "slots")
+    verdict = rules.judge(msgspec.convert(case.pod, ReviewedPod))
+    chart = policies_for(case)
     told = chart.refusals(creation(case.pod))
     assert told == (["; ".join(verdict.refusals[:10])] if verdict.refusals else [])
     warned = "; ".join(chart.refusals(creation(case.pod), policy="gpushare-warnings"))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.admission import Additions
 from extender.podrules import PodRules, ReviewedPod, Verdict
 from tests.admission_cases import CASES, MEM, Case, container
 from tests.build import NAMES
@@ -19,7 +20,7 @@ from tests.waiting import until
 
 
 def judge(case: Case) -> Verdict:
-    rules = PodRules(names=NAMES, unit=case.unit, largest_card=case.largest)
+    rules = PodRules(names=NAMES, unit=case.unit, slots=case.mode == "slots", largest_card=case.largest)
     return rules.judge(msgspec.convert(case.pod, ReviewedPod))
 
 
@@ -113,6 +114,15 @@ async def test_the_answer_is_an_admission_review(scheduler: Scheduler) -> None:
             ],
         },
     }
+
+
+async def test_slots_are_refused_where_none_are_added(scheduler: Scheduler) -> None:
+    pod = Case(id="", limits={"gpu-mem": "8000", "gpu-slot": "1"}).pod
+    before = (await scheduler.post("/admission/validate", review(pod))).json()["response"]
+    scheduler.extender.additions = Additions(slots=False)
+    after = (await scheduler.post("/admission/validate", review(pod))).json()["response"]
+    assert (before["allowed"], after["allowed"]) == (True, False)
+    assert "no node has in units mode" in after["status"]["message"]
 
 
 @pytest.mark.parametrize(

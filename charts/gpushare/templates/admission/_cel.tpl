@@ -51,6 +51,7 @@
     'memory': dyn('{{ $memory }}' in c.resources.limits ? {{ include "gpushare.cel.units" (printf "c.resources.limits['%s']" $memory) }} : 0),
     'slots': dyn('{{ $slot }}' in c.resources.limits ? {{ include "gpushare.cel.units" (printf "c.resources.limits['%s']" $slot) }} :
     ('{{ $memory }}' in c.resources.limits && {{ include "gpushare.cel.units" (printf "c.resources.limits['%s']" $memory) }} > 0 ? 1 : 0)),
+    'ownSlot': dyn('{{ $slot }}' in c.resources.limits),
     'ownEnv': dyn(has(c.env) && c.env.exists(e, e.name == 'NVIDIA_VISIBLE_DEVICES'))
     })
 - name: sound

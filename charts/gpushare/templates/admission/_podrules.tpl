@@ -27,6 +27,11 @@ variables:
       .map(n, {'name': dyn(n.name), 'written': dyn(n.written), 'slots': dyn(n.slots), 'meant': dyn((n.memory - 1) / {{ $bytes }} + 1)})
       .map(n, "container '" + n.name + "': {{ $memory }}: '" + n.written + "' counts {{ $unit }}" +
       ({{ include "gpushare.cel.isBytes" (dict "root" . "memory" "n.meant") }} ? ', more than any card has' : ': did you mean ' + string(n.meant) + '?'))
+  {{- if eq .Values.devicePlugin.mode "units" }}
+  - name: ownSlots
+    expression: >-
+      variables.sound.filter(n, n.ownSlot).map(n, "container '" + n.name + "' asks for {{ $slot }}, which no node has in units mode: leave it out")
+  {{- end }}
   - name: ownEnv
     expression: >-
       variables.sound.filter(n, n.ownEnv).map(n, "container '" + n.name + "' sets NVIDIA_VISIBLE_DEVICES itself, which would win over the card that it is given: remove it")
@@ -46,5 +51,5 @@ variables:
       ["the pod names its node ('" + (object.spec.nodeName.size() > 80 ? object.spec.nodeName.substring(0, 79) + '…' : object.spec.nodeName + "'") +
       ') and so passes by the scheduler, which alone gives out cards: use a node selector'] : []
   - name: refusals
-    expression: variables.senseless + variables.bytes + variables.ownEnv + variables.crowd + variables.policy + variables.node
+    expression: variables.senseless + variables.bytes +{{ if eq .Values.devicePlugin.mode "units" }} variables.ownSlots +{{ end }} variables.ownEnv + variables.crowd + variables.policy + variables.node
 {{- end }}

@@ -207,8 +207,11 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
     *(
         (check, lambda mode=mode, name=name: probed_in(name, mode=mode), SKIP, f"namespace {name} alone")
         for check in ("admission-slot", "admission-refusal")
-        for mode in ("policy", "webhook")
-        for name in ("kube-system", "gpushare-system")
+        for mode, name in (
+            ("policy", "kube-system"),
+            ("webhook", "kube-system"),
+            ("webhook", "gpushare-system"),
+        )
     ),
     (
         "node-fence",

@@ -1,10 +1,9 @@
-"""A cluster for Helm's `lookup`: an API server of which only the objects of the core group can be read."""
+"""A cluster for Helm's `lookup`: an API server of which only the objects of a few kinds can be read."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import threading
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +14,13 @@ from helm_python import _native
 
 from tests.chart.rendering import CHART, NAMESPACE, Object, Release, Values, full_version, parse
 
-_RESOURCES = {"Secret": "secrets", "Service": "services"}
-_PATH = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/(?P<resource>[^/]+)/(?P<name>[^/?]+)")
+_RUNTIMES = "node.k8s.io/v1"
+_RESOURCES = {
+    "v1": {"Secret": "secrets", "Service": "services", "Namespace": "namespaces"},
+    _RUNTIMES: {"RuntimeClass": "runtimeclasses"},
+}
+_ROOTS = {"v1": "/api/v1", _RUNTIMES: f"/apis/{_RUNTIMES}"}
+_CLUSTER_SCOPED = frozenset({"Namespace", "RuntimeClass"})
 
 
 def upgrade(
@@ -37,35 +41,47 @@ def upgrade(
     return parse(json.loads(answer), kubernetes=kubernetes)
 
 
+def _group(version: str) -> Object:
+    this = {"groupVersion": version, "version": version.partition("/")[2]}
+    return {"name": version.partition("/")[0], "versions": [this], "preferredVersion": this}
+
+
+def _path(item: Object) -> str:
+    meta = item["metadata"]
+    namespace = "" if item["kind"] in _CLUSTER_SCOPED else f"/namespaces/{meta['namespace']}"
+    resource = _RESOURCES[item["apiVersion"]][item["kind"]]
+    return f"{_ROOTS[item['apiVersion']]}{namespace}/{resource}/{meta['name']}"
+
+
 @contextlib.contextmanager
 def _serving(objects: Iterable[Object], *, version: str) -> Iterator[str]:
     """Serve them until the end of the block; yields a kubeconfig."""
-    held = {
-        (each["metadata"]["namespace"], _RESOURCES[each["kind"]], each["metadata"]["name"]): each
-        for each in objects
-        if each["kind"] in _RESOURCES
-    }
-    fixed: dict[str, Any] = {
+    served: dict[str, Any] = {
         "/version": {"major": "1", "minor": version.split(".")[1], "gitVersion": version},
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
-        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-        "/api/v1": {
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(_RUNTIMES)]},
+    }
+    for group, resources in _RESOURCES.items():
+        served[_ROOTS[group]] = {
             "kind": "APIResourceList",
-            "groupVersion": "v1",
+            "groupVersion": group,
             "resources": [
-                {"name": name, "kind": kind, "namespaced": True, "verbs": ["get", "list"]}
-                for kind, name in _RESOURCES.items()
+                {
+                    "name": name,
+                    "kind": kind,
+                    "namespaced": kind not in _CLUSTER_SCOPED,
+                    "verbs": ["get", "list"],
+                }
+                for kind, name in resources.items()
             ],
-        },
+        }
+    served |= {
+        _path(each): each for each in objects if each["kind"] in _RESOURCES.get(each["apiVersion"], ())
     }
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            found = fixed.get(path)
-            match = _PATH.fullmatch(path)
-            if match:
-                found = held.get((match["namespace"], match["resource"], match["name"]))
+            found = served.get(self.path.partition("?")[0])
             status = 200 if found else 404
             body = json.dumps(
                 found

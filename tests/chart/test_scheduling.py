@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import Any
 
 import pytest
@@ -74,6 +76,40 @@ def test_the_notes_tell_how_kube_scheduler_gets_its_certificate() -> None:
 
     assert "get secret gpushare-scheduler-client" in notes
     assert "{{ index .data" in notes
+
+
+def test_the_notes_have_what_the_manifest_lacks_and_keep_it_through_kubeadms_upgrades() -> None:
+    notes = render({"scheduler": {"mode": "external"}}).notes
+    manifest, list_of_both, map_of_both = (yaml.safe_load(each) for each in snippets(notes, of="spec:"))
+    (container,) = manifest["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    (volume,) = manifest["spec"]["volumes"]
+
+    assert container["command"] == ["--config=/etc/kubernetes/gpushare/config.yaml"]
+    assert mount == {"name": "gpushare", "mountPath": "/etc/kubernetes/gpushare", "readOnly": True}
+    assert volume["name"] == mount["name"]
+    assert volume["hostPath"] == {"path": "/etc/kubernetes/gpushare", "type": "Directory"}
+    # kubeadm's ClusterConfiguration: v1beta4 (kubeadm 1.31) has lists of names and values, v1beta3 maps.
+    for document in (list_of_both, map_of_both):
+        (extra,) = document["scheduler"]["extraVolumes"]
+        assert (extra["hostPath"], extra["mountPath"]) == (volume["hostPath"]["path"], mount["mountPath"])
+        assert extra["readOnly"] is True
+    flag = container["command"][0].removeprefix("--").split("=")
+    assert list_of_both["scheduler"]["extraArgs"] == [dict(zip(("name", "value"), flag, strict=True))]
+    assert map_of_both["scheduler"]["extraArgs"] == dict([flag])
+    assert all(len(line) <= 120 for line in notes.splitlines() if "{{" not in line and "kubectl" not in line)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "flags"), [("1.25", True), ("v1.30.5-gke.100", True), ("1.36", True), ("1.37", False)]
+)
+def test_L13_a_pod_that_was_refused_by_an_older_view_waits_no_five_minutes(cluster: str, flags: bool) -> None:  # noqa: FBT001
+    # There since 1.24, always called deprecated; a version without it would not start.
+    flag = "--pod-max-in-unschedulable-pods-duration=60s"
+    container = by_name(pod(render(kubernetes=cluster))["containers"])["kube-scheduler"]
+
+    assert (flag in container["args"]) is flags
+    assert (flag in render({"scheduler": {"mode": "external"}}, kubernetes=cluster).notes) is flags
 
 
 @pytest.mark.parametrize(
@@ -161,6 +197,42 @@ def test_only_the_leader_is_ready_so_nothing_waits_for_the_others() -> None:
     assert not release.of("PodDisruptionBudget")
 
 
+SYSTEM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}
+RUNTIME = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
+SIMULATED = {"devicePlugin": {"simulatedCards": [{"uuid": "GPU-a", "memory": 1}]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "there", "says"),
+    [
+        ({}, [SYSTEM], True),
+        ({}, [SYSTEM, RUNTIME], False),
+        ({"devicePlugin": {"runtimeClassName": "other"}}, [SYSTEM, RUNTIME], True),
+        # Helm finds nothing at all where it only renders.
+        ({}, [], False),
+        ({"devicePlugin": {"runtimeClassName": ""}}, [SYSTEM], False),
+        (SIMULATED, [SYSTEM], False),
+        ({"devicePlugin": {"enabled": False}}, [SYSTEM], False),
+    ],
+    ids=["missing", "there", "another", "rendered", "none", "simulated", "disabled"],
+)
+def test_a_missing_runtime_class_is_told_before_pods_fail_for_it(
+    values: dict[str, Any],
+    there: list[Any],
+    says: bool,  # noqa: FBT001
+) -> None:
+    notes = upgrade(values, there=there).notes
+
+    assert ("cannot be created" in notes) is says
+    assert ("--set devicePlugin.runtimeClassName=" in notes) is says
+
+
+def test_pods_of_users_need_the_runtime_too() -> None:
+    assert "runtimeClassName: nvidia" in render().notes
+    assert "runtimeClassName" not in render(SIMULATED).notes
+    assert "runtimeClassName" not in render({"devicePlugin": {"runtimeClassName": ""}}).notes
+
+
 def pair_configuration(release: Release) -> Any:
     return yaml.safe_load(release.one("ConfigMap", "gpushare-scheduler")["data"]["config.yaml"])
 
@@ -175,6 +247,12 @@ def noted_configuration(release: Release) -> Any:
             break
         document.append(line)
     return yaml.safe_load("\n".join(document))
+
+
+def snippets(notes: str, *, of: str) -> list[str]:
+    """The indented documents that are, or belong beside, one that starts with this line."""
+    found = [text for text in re.split(r"\n(?=\S)|\n\n", notes) if text.startswith("  ")]
+    return [textwrap.dedent(text) for text in found if text.lstrip().startswith((of, "scheduler:"))]
 
 
 def external_configuration(

@@ -70,6 +70,16 @@ extenders:
       - {name: {{ .Values.resource.memory }}, ignoredByScheduler: false}
 {{- end }}
 
+{{/* A pod that was refused while the extender's view was a moment old is looked at again after 60 s at the least and 90 s
+     at the most, where nothing happens in the cluster that kube-scheduler would do it for; without, after 5 minutes.
+     A flag only, deprecated since it came with 1.24, and there in 1.36 all the same: a version without it would not
+     start with it. */}}
+{{- define "gpushare.retryFlag" -}}
+{{- if not (include "gpushare.since" (dict "root" . "version" "1.37")) -}}
+--pod-max-in-unschedulable-pods-duration=60s
+{{- end -}}
+{{- end }}
+
 {{/* Mode external: the name in the extender's certificate. */}}
 {{- define "gpushare.extenderName" -}}
 gpushare-extender.{{ .Release.Namespace }}.svc

@@ -23,10 +23,13 @@ from kubernetes.aio import client, config
 from gpushare.objects import UNDECODABLE
 from kubeapi.credentials import keep_fresh
 from kubeapi.errors import ApiError, ApiRefused, ApiUnreachable
-from kubeapi.userconfig import current_context, files_of
+from kubeapi.userconfig import current_context, files_of, nowhere, read_kubeconfig
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds for one exchange, connecting included."""
+
+_IN_POD = "KUBERNETES_SERVICE_HOST"
+"""Set in every container (kubelet 1.36)."""
 
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -101,16 +104,18 @@ class KubeApi:
         """Find the cluster as kubectl does for whoever typed the command (`kubeapi.userconfig`), a pod's own
         service account last. Raises as `connect`."""
         files = files_of(kubeconfig, environ=os.environ, home=Path.home())
-        if not files and context is None:
+        if not files and context is None and _IN_POD in os.environ:
             return await cls.connect(None, user_agent=user_agent)
         if not files:
-            raise ApiError(f"there is no kubeconfig with a context {context!r}: give --kubeconfig FILE")
+            raise ApiError(nowhere(environ=os.environ, context=context))
         if context is None and len(files) > 1:
             context = current_context(files)
         return await cls._from_files(files, user_agent=user_agent, context=context)
 
     @classmethod
     async def _from_files(cls, files: Sequence[Path], *, user_agent: str, context: str | None) -> KubeApi:
+        for file in files:
+            read_kubeconfig(file)  # the official loader's words for an empty file, or none, help nobody
         configuration = _configuration()
         try:
             loader = await config.load_kube_config(
@@ -123,7 +128,7 @@ class KubeApi:
             return cls(configuration, user_agent=user_agent)  # reads the certificates
         except Exception as error:  # as above
             source = ", ".join(map(str, files))
-            raise ApiError(f"kubeconfig {source} is not usable: {_why(error, files)}") from error
+            raise ApiError(f"kubeconfig {source} is not usable: {str(error) or repr(error)}") from error
 
     @property
     def host(self) -> str:
@@ -238,12 +243,6 @@ def _configuration() -> Any:
     configuration = client.Configuration()
     configuration.connection_pool_maxsize = 100
     return configuration
-
-
-def _why(error: Exception, files: Sequence[Path]) -> str:
-    if not all(file.exists() for file in files):
-        return "no such file"  # the loader complains of what it misses in it
-    return str(error) or repr(error)
 
 
 def _retry_after(answer: aiohttp.ClientResponse) -> float | None:

@@ -79,9 +79,30 @@ async def test_a_context_that_does_not_exist_is_an_error_that_names_it(tmp_path:
         await host(context="prod")
 
 
-async def test_without_any_file_the_pods_own_account_is_tried(tmp_path: Path) -> None:
+async def test_without_any_file_the_pods_own_account_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     with pytest.raises(ApiError, match=r"in-cluster .*--kubeconfig FILE"):
         await host()
+
+
+async def test_who_has_no_kubeconfig_at_all_is_told_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ApiError, match=r"no kubeconfig: \$KUBECONFIG is not set, and ~/.kube/config is missing"
+    ):
+        await host()
+    set_files(monkeypatch, tmp_path / "gone")
+    with pytest.raises(ApiError, match=rf"\$KUBECONFIG names \({tmp_path}/gone\) is missing or empty"):
+        await host()
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing yet\n"])
+async def test_an_empty_file_given_by_flag_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "empty"
+    path.write_text(text)
+    with pytest.raises(ApiError, match=f"kubeconfig {path} is not usable: it is empty"):
+        await host(kubeconfig=path)
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "{", "\x00", "just text"])
@@ -97,6 +118,7 @@ async def test_a_broken_file_among_several_is_named(
         await host(context="a")
 
 
-async def test_a_file_given_by_flag_must_be_there(tmp_path: Path) -> None:
+async def test_a_file_given_by_flag_must_be_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ApiError, match=f"{tmp_path / 'gone'}.*no such file"):
         await host(kubeconfig=tmp_path / "gone")
+    assert caplog.records == [], "the library has nothing to add"

@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
+import select
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,19 +26,26 @@ from gpushare.errors import GpuShareError, ResourceNameError
 from gpushare.inspection import Inspection
 from gpushare.names import Names
 from inspector.details import details
+from inspector.errors import OutputError
+from inspector.patience import Patience
 from inspector.problems import notes
 from inspector.source import DEFAULT_NAMESPACE, Source
 from inspector.summary import summary
 from inspector.usage import used_bytes
 from inspector.wide import wide
 from kubeapi.client import KubeApi
-from kubeapi.errors import ApiError, ApiRefused
 
 PROGRAM = "kubectl-inspect-gpushare"
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the former is ten times faster, where it is built
 
 _REST = 3.0  # times as long as a look took: a large cluster is not asked without a break
+# Kubernetes' DNS-1123 label (namespaces) and subdomain (nodes) with their longest lengths (1.36).
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_MAX, _SUBDOMAIN_MAX = 63, 253
+_BETWEEN = {"json": "", "yaml": "---\n"}
+"""What parts two documents of a watch; tables have an empty line."""
 _CLEAR = "\x1b[H\x1b[2J"  # cursor home, screen empty
 _EPILOG = f"""\
 states (-d, -o wide):
@@ -62,14 +71,21 @@ its Service, else in namespace {DEFAULT_NAMESPACE}.
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code."""
     options = parse(argv)
+    if not sys.stdout:  # None where it was closed before we were started
+        _tell("error: standard output is closed")
+        sys.exit(1)
     gc.disable()  # it would go through 200,000 objects again and again, none of them garbage
     try:
         code = asyncio.run(run(options))
     except KeyboardInterrupt:
         code = 0 if options.watch else 130
     except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         code = 0
+    except OutputError as error:
+        _fail(error)
+        _drop_output()
+        code = 1
     sys.exit(code)
 
 
@@ -88,7 +104,7 @@ async def run(options: argparse.Namespace) -> int:
         async with await _connect(options) as api:
             _show(*await _Look(api, options).once())
     except GpuShareError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _fail(error)
         return 1
     return 0
 
@@ -108,7 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", choices=("table", "wide", "json", "yaml"), default="table", help="default: table"
     )
-    parser.add_argument("-w", "--watch", action="store_true", help="print again whenever it has changed")
+    parser.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="print again whenever it has changed (json: a document a line; yaml: --- between documents)",
+    )
     parser.add_argument(
         "--interval", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
     )
@@ -127,6 +148,11 @@ def _parser() -> argparse.ArgumentParser:
 def _check(options: argparse.Namespace) -> None:
     if options.details and options.output == "wide":
         _parser().error("-d is a table of its own: leave out -o wide")
+    for node in options.nodes:
+        if not _is_name(node, _SUBDOMAIN, longest=_SUBDOMAIN_MAX):
+            _parser().error(f"{node!r} cannot be a node's name (a DNS subdomain: a-z, 0-9, '-', '.')")
+    if options.namespace is not None and not _is_name(options.namespace, _LABEL, longest=_LABEL_MAX):
+        _parser().error(f"{options.namespace!r} cannot be a namespace's name (a DNS label: a-z, 0-9, '-')")
     if not options.interval > 0:
         _parser().error("--interval must be more than 0 seconds")
     if options.resource is not None:
@@ -134,6 +160,10 @@ def _check(options: argparse.Namespace) -> None:
             Names.of(options.resource)
         except ResourceNameError as error:
             _parser().error(str(error))
+
+
+def _is_name(text: str, pattern: str, *, longest: int) -> bool:
+    return len(text) <= longest and re.fullmatch(pattern, text) is not None
 
 
 async def _watch(options: argparse.Namespace, *, screen: TextIO) -> int:
@@ -149,12 +179,14 @@ async def _watch(options: argparse.Namespace, *, screen: TextIO) -> int:
                     text, remarks = await look.once()
                     took = time.monotonic() - begun
                     if shown != (text, remarks):
-                        _redraw(text, remarks, screen=screen, is_first=shown is None)
+                        between = "" if shown is None else _BETWEEN.get(options.output, "\n")
+                        _redraw(text, remarks, screen=screen, between=between)
                         shown = text, remarks
                     gc.collect()
+                    _check_reader(screen)
                     await asyncio.sleep(max(options.interval, _REST * took))
         except GpuShareError as error:
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            _fail(error)
             if shown is None:
                 return 1
             await asyncio.sleep(options.interval)
@@ -173,31 +205,37 @@ class _Look:
         self._api = api
         self._options = options
         self._remarks: list[str] = []
+        self._patience = Patience(tell=_tell)
         self._source = Source(
-            api, namespace=options.namespace, resource=options.resource, say=self._remarks.append
+            api,
+            namespace=options.namespace,
+            resource=options.resource,
+            say=self._remarks.append,
+            patience=self._patience,
         )
 
     async def once(self) -> tuple[str, list[str]]:
         """The text to print, and the remarks that belong to it. Raises `GpuShareError`."""
         self._remarks.clear()
         nodes = list(dict.fromkeys(self._options.nodes))
-        try:
-            text = await self._text(await self._source.inspect(nodes))
-        except ApiRefused as error:  # why the first way failed is half of the story
-            raise ApiError(" ".join([*self._remarks, f"failed: {error}"])) from error
+        text = await self._text(await self._source.inspect(nodes))
         return text, list(self._remarks)
 
     async def _text(self, inspection: Inspection) -> str:
         match self._options.output:
             case "json":
-                return inspection.model_dump_json(by_alias=True, indent=2) + "\n"
+                indent = None if self._options.watch else 2
+                return inspection.model_dump_json(by_alias=True, indent=indent) + "\n"
             case "yaml":
                 dumped: str = yaml.dump(inspection.model_dump(by_alias=True), Dumper=_DUMPER, sort_keys=False)
                 return dumped
             case "wide":
                 nodes = {node.name for node in inspection.nodes}
                 say: Callable[[str], None] = self._remarks.append
-                used = await used_bytes(self._api, namespace=self._options.namespace, nodes=nodes, say=say)
+                with self._patience.waiting("the device plugins' metrics"):
+                    used = await used_bytes(
+                        self._api, namespace=self._options.namespace, nodes=nodes, say=say
+                    )
                 return wide(inspection, used=used)
             case _ if self._options.details:
                 return details(inspection)
@@ -205,20 +243,45 @@ class _Look:
         return summary(inspection)
 
 
-def _redraw(text: str, remarks: Sequence[str], *, screen: TextIO, is_first: bool) -> None:
-    if screen.isatty():
-        screen.write(_CLEAR)
-    elif not is_first:
-        screen.write("\n")
-    _show(text, remarks)
+def _redraw(text: str, remarks: Sequence[str], *, screen: TextIO, between: str) -> None:
+    _show((_CLEAR if screen.isatty() else between) + text, remarks)
 
 
 def _show(text: str, remarks: Sequence[str]) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    with contextlib.suppress(BrokenPipeError):
-        for remark in remarks:
-            print(remark, file=sys.stderr, flush=True)
+    """Raises `BrokenPipeError` when nobody reads any more, and `OutputError`."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"standard output cannot be written: {error.strerror or error}") from error
+    for remark in remarks:
+        _tell(remark)
+
+
+def _check_reader(screen: TextIO) -> None:
+    """Raise `BrokenPipeError` when nobody reads any more: the next write would, but may be hours away."""
+    poll = select.poll()
+    poll.register(screen.fileno(), 0)  # what is wrong is told without being asked for
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        raise BrokenPipeError
+
+
+def _tell(remark: str) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # full, or closed (None): nowhere to complain to
+        sys.stderr.write(f"{remark}\n")
+        sys.stderr.flush()
+
+
+def _fail(error: Exception) -> None:
+    for line in str(error).splitlines():
+        _tell(f"error: {line}")
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, instead of failing once more at the very end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from kubeapi.listing import Lister
 
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _PAGE = 1000
+_SECONDS = 30.0
+"""For each page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +77,11 @@ def published_units(nodes: Sequence[Node], *, names: Names) -> tuple[str, ...]:
 
 async def _nodes(api: KubeApi) -> list[Node]:
     lister = Lister(api, "/api/v1/nodes", kind=Node, page=_PAGE)
-    return [node async for page in lister.pages() for node in page.items or ()]
+    return [node async for page in lister.pages(timeout=_SECONDS) for node in page.items or ()]
 
 
 async def _pods(api: KubeApi, selector: str) -> AsyncIterator[Pod]:
     lister = Lister(api, "/api/v1/pods", kind=Pod, selectors={"fieldSelector": selector}, page=_PAGE)
-    async for page in lister.pages():
+    async for page in lister.pages(timeout=_SECONDS):
         for pod in page.items or ():
             yield pod

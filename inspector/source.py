@@ -6,6 +6,7 @@ The way through the API server needs no port of ours to be open to people, and K
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
@@ -15,11 +16,12 @@ from pydantic import ValidationError
 from gpushare.inspection import Inspection
 from gpushare.names import DEFAULT_MEMORY_RESOURCE, Names
 from gpushare.objects import UNDECODABLE, ObjectMeta
-from inspector.errors import NoAnswerError, NodeNotFoundError
+from inspector.errors import NeitherWayError, NoAnswerError, NodeNotFoundError, NoExtenderError
 from inspector.lists import compute
 from inspector.merging import merged
+from inspector.patience import Patience
 from kubeapi.client import KubeApi, Response
-from kubeapi.errors import ApiError
+from kubeapi.errors import ApiError, ApiRefused
 
 DEFAULT_NAMESPACE = "gpushare-system"
 SERVICES = ("gpushare-scheduler", "gpushare-extender")
@@ -27,14 +29,20 @@ SERVICES = ("gpushare-scheduler", "gpushare-extender")
 
 _PORT = "view"
 _LABELS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component in (scheduler,extender)"
-_SECONDS = 30.0
+_SECONDS = 10.0
+_UNREACHED = 503
 
 
 class _Failed(msgspec.Struct, frozen=True):
-    """The extender's own refusal has `error`; a `Status` of the API server has not."""
+    """The extender's own refusal has `error`; the API server's is a `Status`."""
 
     error: str = ""
+    kind: str = ""
     message: str = ""
+
+    @property
+    def is_api_servers(self) -> bool:
+        return self.kind == "Status"
 
 
 class _Service(msgspec.Struct, frozen=True):
@@ -55,48 +63,67 @@ class Source:
         namespace: str | None,
         resource: str | None,
         say: Callable[[str], None],
+        patience: Patience,
+        seconds: float = _SECONDS,
     ) -> None:
         """`namespace` is where gpushare runs, `None` to look for it; `resource` the memory resource, `None`
-        for the extender's own. `say` is told what a reader should know about an answer."""
+        for the extender's own. `say` is told what a reader should know about an answer. The extender has
+        so many `seconds` to answer."""
         self._api = api
         self._namespace = namespace
         self._resource = resource
         self._say = say
+        self._patience = patience
+        self._seconds = seconds
         self._service: tuple[str, str] | None = None
         """Namespace and name of the one that answered last."""
 
     async def inspect(self, nodes: Sequence[str]) -> Inspection:
         """The answer for these nodes, or for all where none is named.
 
-        Raises `NodeNotFoundError`, and `ApiError` where the lists fail too.
+        Raises `NodeNotFoundError`, and `NeitherWayError` or `ApiError` where the lists fail too.
         """
         try:
-            return await self._ask(nodes)
+            return await self._ask_in_time(nodes)
         except NoAnswerError as error:
-            self._say(f"{error}; computing from the API server's nodes and pods instead")
+            failure = error
+        self._say(f"{failure}; computing from the API server's nodes and pods instead")
         names = Names.of(self._resource or DEFAULT_MEMORY_RESOURCE)
-        computed = await compute(self._api, names=names, only=nodes)
+        try:
+            with self._patience.waiting(f"lists of nodes and pods from API server {self._api.host}"):
+                computed = await compute(self._api, names=names, only=nodes)
+        except ApiRefused as error:
+            raise NeitherWayError(extender=failure, lists=error) from error
         if len(computed.units) > 1:
             self._say(
                 f"nodes publish different units ({', '.join(computed.units)}): shown is {computed.units[0]}"
             )
         return computed.inspection
 
+    async def _ask_in_time(self, nodes: Sequence[str]) -> Inspection:
+        what = f"the extender's answer through API server {self._api.host}"
+        try:
+            with self._patience.waiting(f"{what} (at most {self._seconds:g} seconds)"):
+                async with asyncio.timeout(self._seconds):
+                    return await self._ask(nodes)
+        except TimeoutError as error:
+            raise NoAnswerError(f"the extender has not answered within {self._seconds:g} seconds") from error
+
     async def _ask(self, nodes: Sequence[str]) -> Inspection:
         """Ask the extender. Raises `NoAnswerError` and `NodeNotFoundError`."""
-        problems = []
+        problems: list[NoAnswerError] = []
         for service in await self._services():
             try:
                 found = merged([await self._ask_one(service, node) for node in nodes or (None,)])
             except NoAnswerError as error:
-                problems.append(str(error))
+                problems.append(error)
                 continue
             if self._resource is not None and found.resource != self._resource:
                 raise NoAnswerError(f"the extender counts {found.resource}, not {self._resource}")
             self._service = service
             return found
         self._service = None
-        raise NoAnswerError(problems[0])
+        raise min(problems, key=lambda problem: isinstance(problem, NoExtenderError))  # it says least
 
     async def _services(self) -> list[tuple[str, str]]:
         if self._service is not None:
@@ -122,13 +149,18 @@ class Source:
             path += f"/{quote(node, safe='')}"
         who = f"service {namespace}/{name}"
         try:
-            answer = await self._api.request("GET", path, timeout=_SECONDS)
+            # Its own limit is out of the way: the one around all of this speaks plainer.
+            answer = await self._api.request("GET", path, timeout=2 * self._seconds)
         except ApiError as error:
             raise NoAnswerError(f"{who} cannot be asked: {error}") from error
         if answer.status >= 400:
             failed = _failure(answer)
             if answer.status == 404 and failed.error and node is not None:
                 raise NodeNotFoundError(node)
+            if answer.status == 404 and failed.is_api_servers:
+                raise NoExtenderError(namespace)
+            if answer.status == _UNREACHED and failed.is_api_servers:
+                raise NoAnswerError(f"no gpushare extender answers in {namespace} ({failed.message})")
             reason = failed.error or failed.message or "no reason given"
             raise NoAnswerError(f"{who} answered {answer.status}: {reason}")
         try:

@@ -1,4 +1,4 @@
-"""An API server with proxies: the sandbox's, and before it the paths that lead to services and pods."""
+"""The sandbox's API server, and before it what it has not: the paths that lead to pods, and refusals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 
 SERVICE = "/api/v1/namespaces/{namespace}/services/{name}/proxy/{path:.*}"
+OLDER = "/gpushare-scheduler/inspect"
 POD = "/api/v1/namespaces/{namespace}/pods/{name}/proxy/metrics"
 
 
@@ -20,12 +21,8 @@ class Front:
     behind: str
     """URL of the API server."""
     url: str = ""
-    services: dict[tuple[str, str], str] = field(default_factory=dict)
-    """URLs of services by namespace and `name:port`."""
     refusal: int | None = None
     """Status with which proxied requests to services are refused."""
-    labelled: bool = False
-    """Whether the services are found by their labels."""
     metrics: dict[tuple[str, str], str] = field(default_factory=dict)
     """Metrics of device plugins by node and pod."""
     asked: list[str] = field(default_factory=list)
@@ -38,14 +35,13 @@ class Front:
 
     async def service(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path)
-        found = self.services.get((request.match_info["namespace"], request.match_info["name"]))
-        if self.refusal is not None or found is None:
-            return _status(self.refusal or 404, f'services "{request.match_info["name"]}" not found')
-        return await self._forward(request, f"{found}/{request.match_info['path']}")
+        if self.refusal is not None:
+            return _status(self.refusal, f"services {request.match_info['name']} refused")
+        return await self._forward(request, f"{self.behind}{request.rel_url}")
 
-    async def listed(self, request: web.Request) -> web.StreamResponse:
-        names = [(namespace, name.partition(":")[0]) for namespace, name in self.services if self.labelled]
-        return web.json_response({"items": [_metadata(*each) for each in names]})
+    async def older(self, _: web.Request) -> web.Response:
+        """What an extender of another time might answer."""
+        return web.json_response({"nodes": "n1 n2"})
 
     async def pods(self, request: web.Request) -> web.StreamResponse:
         if "labelSelector" not in request.query:
@@ -79,7 +75,7 @@ async def serving(behind: str) -> AsyncIterator[Front]:
     app = web.Application()
     app.router.add_route("GET", SERVICE, front.service)
     app.router.add_route("GET", POD, front.plugin)
-    app.router.add_route("GET", "/api/v1/services", front.listed)
+    app.router.add_route("GET", OLDER, front.older)
     app.router.add_route("GET", "/api/v1/pods", front.pods)
     app.router.add_route("*", "/{path:.*}", front.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.2)

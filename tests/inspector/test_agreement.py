@@ -125,7 +125,7 @@ def told(found: tuple[list[Node], list[Pod]], *, only: list[str]) -> Inspection:
     return merged([answer for answer in answers if answer is not None])
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(found=clusters(), data=st.data())
 def test_lists_give_the_extenders_answer(found: tuple[list[Node], list[Pod]], data: st.DataObject) -> None:
     names = [node.name for node in found[0]]

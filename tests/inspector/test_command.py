@@ -16,6 +16,7 @@ from gpushare.inspection import Inspection
 from inspector.cli import parse, run
 from sandbox.apiserver import Rule
 from tests.extender.cluster import PREFIX, Cluster, Scheduler
+from tests.inspector.conftest import publish
 from tests.inspector.front import Front
 from tests.kubeapi.scripted import kubeconfig
 from tests.waiting import until
@@ -72,7 +73,7 @@ async def test_the_extender_is_asked_through_the_api_servers_proxy(
     await populate(cluster, scheduler)
     reachable.asked.clear()
     assert await person.types() == (TABLE, WAITS)
-    assert [path for path in reachable.asked if "/proxy/" not in path] == [], "nothing else was asked for"
+    assert [path for path in reachable.asked if "/proxy/" not in path] == ["/api/v1/services"]
 
 
 async def test_every_way_gives_the_same_answer(
@@ -93,8 +94,16 @@ async def test_every_way_gives_the_same_answer(
     ]
 
 
+NOBODY = "no gpushare extender found in gpushare-system (give -n where it is installed)"
+
+
 @pytest.mark.parametrize(
-    ("refusal", "told"), [(403, "answered 403"), (404, "answered 404"), (503, "answered 503")]
+    ("refusal", "told"),
+    [
+        (403, "service gpushare-system/gpushare-scheduler answered 403: services"),
+        (404, NOBODY),
+        (503, "no gpushare extender answers in gpushare-system (services"),
+    ],
 )
 async def test_where_the_extender_is_not_to_be_had_the_lists_serve(
     cluster: Cluster, scheduler: Scheduler, reachable: Front, person: Person, refusal: int, told: str
@@ -103,9 +112,17 @@ async def test_where_the_extender_is_not_to_be_had_the_lists_serve(
     reachable.refusal = refusal
     table, remarks = await person.types()
     assert table == TABLE
-    assert "service gpushare-system/gpushare-scheduler" in remarks
-    assert told in remarks
-    assert COMPUTED in remarks
+    assert remarks.startswith(told)
+    assert remarks.splitlines()[0].endswith(f"; {COMPUTED}")
+
+
+async def test_an_installed_extender_that_is_down_is_not_called_missing(
+    cluster: Cluster, front: Front, person: Person
+) -> None:
+    await cluster.node("n1", cards=[100])
+    await publish(cluster, url=None, name="gpushare-extender")
+    down = 'no gpushare extender answers in gpushare-system (no endpoints available for service "{}")'
+    assert down.format("gpushare-extender") in (await person.types())[1]
 
 
 async def test_whoever_may_neither_ask_nor_list_is_told_both_reasons(
@@ -115,8 +132,9 @@ async def test_whoever_may_neither_ask_nor_list_is_told_both_reasons(
     cluster.faults.add(Rule(action="answer", path="^/api/v1/nodes$", client=COMMAND.name, status=403))
     out, errors = await person.types(code=1)
     assert out == ""
-    assert errors.startswith("error: service gpushare-system/gpushare-scheduler answered 403")
-    assert errors.endswith("instead failed: API server answered 403 Unknown: a fault was ordered\n")
+    first, second = errors.splitlines()
+    assert first.startswith("error: service gpushare-system/gpushare-scheduler answered 403: ")
+    assert second.startswith("error: nor can it be computed from nodes and pods: API server answered 403 ")
 
 
 async def test_an_extender_that_has_not_synced_is_not_believed(
@@ -125,7 +143,7 @@ async def test_an_extender_that_has_not_synced_is_not_believed(
     await cluster.node("n1", cards=[100])
     cluster.faults.add(Rule(action="answer", path="/api/v1/pods", client="gpushare-extender"))
     async with cluster.extender(synced=False) as scheduler:
-        front.services["gpushare-system", "gpushare-scheduler:view"] = scheduler.url
+        await publish(cluster, url=scheduler.url)
         table, remarks = await person.types()
         assert "n1" in table
         assert "not synced" in remarks
@@ -135,7 +153,7 @@ async def test_an_older_extender_is_not_misread(
     cluster: Cluster, front: Front, person: Person, scheduler: Scheduler
 ) -> None:
     await cluster.node("n1", cards=[100])
-    front.services["gpushare-system", "gpushare-scheduler:view"] = f"{cluster.api.url}/api/v1/nodes?x="
+    await publish(cluster, url=front.url)
     table, remarks = await person.types()
     assert "n1" in table
     assert "cannot be read" in remarks
@@ -145,10 +163,12 @@ async def test_the_service_is_found_by_its_labels_or_by_namespace(
     cluster: Cluster, scheduler: Scheduler, front: Front, person: Person
 ) -> None:
     await populate(cluster, scheduler)
-    front.services["elsewhere", "gpushare-extender:view"] = scheduler.url
-    assert COMPUTED in (await person.types())[1]
+    await publish(cluster, url=scheduler.url, namespace="elsewhere", name="gpushare-extender")
+    assert NOBODY in (await person.types())[1]
     assert (await person.types("-n", "elsewhere"))[1] == WAITS
-    front.labelled = True
+    labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "extender"}
+    service = "/api/v1/namespaces/elsewhere/services/gpushare-extender"
+    await cluster.patch(service, {"metadata": {"labels": labels}})
     assert (await person.types())[1] == WAITS
 
 
@@ -161,7 +181,6 @@ async def test_a_node_that_does_not_exist_is_an_error(
     assert await person.types("n1", "ghost", code=1) == expected
     reachable.refusal = 403
     assert await person.types("n1", "ghost", code=1) == expected
-    assert await person.types("a/b?c", code=1) == ("", 'error: node "a/b?c" not found\n')
 
 
 async def test_another_resource_than_the_extenders_is_computed(
@@ -236,6 +255,13 @@ async def test_an_api_server_out_of_reach_is_an_error(
         (["--interval", "0"], "more than 0"),
         (["--interval", "nan"], "more than 0"),
         (["--resource", "gpu"], "domain/name"),
+        (["../x"], "'../x' cannot be a node's name"),
+        (["a/b?c"], "cannot be a node's name"),
+        (["n1\n"], "cannot be a node's name"),
+        (["a" * 254], "cannot be a node's name"),
+        (["-n", "../../x"], "'../../x' cannot be a namespace's name"),
+        (["-n", ""], "cannot be a namespace's name"),
+        (["-n", "a.b"], "cannot be a namespace's name"),
     ],
 )
 def test_what_makes_no_sense_is_exit_code_2(

@@ -10,7 +10,7 @@ from typing import Any
 from gpushare.cards import Card, NodeCards, encode_cards
 from tests.build import NAMES
 from tests.e2e.api import Api, Object
-from tests.e2e.programs import eventually
+from tests.e2e.programs import DEADLINE, eventually
 
 SCHEDULER = "gpushare-scheduler"
 SLOTS = 32
@@ -85,9 +85,9 @@ def place(api: Api, item: Object) -> tuple[str, str]:
     return until_placed(api, api.create(item)["metadata"]["name"])
 
 
-def until_placed(api: Api, name: str) -> tuple[str, str]:
+def until_placed(api: Api, name: str, *, seconds: float = DEADLINE) -> tuple[str, str]:
     """Wait for a pod's binding; its node and its cards."""
-    eventually(lambda: placement(api.pod(name))[0], what=f"{name} is bound")
+    eventually(lambda: placement(api.pod(name))[0], what=f"{name} is bound", seconds=seconds)
     return placement(api.pod(name))
 
 

@@ -85,8 +85,8 @@ def test_V3_bound_twice_is_bound_once(api: Api, pair: Pair) -> None:
 
 
 def test_L13_room_that_is_made_is_used_at_once(api: Api) -> None:
-    # kube-scheduler asks again on the event that makes room. Refused then, since on a busy machine the watch
-    # lags by more than filter waits, the pod waits for the time of the chart's flag and the queue's next flush.
+    # kube-scheduler asks again on the event that makes room. Refused then, since the watch of a busy machine
+    # lags by more than filter waits, a pod waits for the time of the chart's flag and the queue's next flush.
     latest = 60 + 30 + DEADLINE
     took = []
     add_node(api, "n1", cards=[10000, 10000])

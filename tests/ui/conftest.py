@@ -10,7 +10,8 @@ from tests.extender.cluster import Cluster
 from tests.ui.chromium import chromium, launched
 from tests.ui.reader import Reader
 
-collect_ignore = [] if chromium() else ["test_page.py", "test_reading.py"]  # test_chromium.py says why
+IN_CHROMIUM = ["test_drawing.py", "test_page.py", "test_reading.py", "test_staying.py", "test_waiting.py"]
+collect_ignore = [] if chromium() else IN_CHROMIUM  # test_chromium.py says why
 
 
 @pytest.fixture

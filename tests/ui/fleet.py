@@ -40,6 +40,11 @@ def quiet_extender(elector: Elector | None = None) -> Extender:
     return extender
 
 
+def alike(name: str, count: int, *, memory: int = 16_276) -> list[Card]:
+    """Cards of one size for the node `name`."""
+    return [Card(index=at, uuid=f"GPU-{name}-{at}", memory=memory, model="Tesla V100") for at in range(count)]
+
+
 def node(name: str, cards: list[Card]) -> Node:
     """A node that publishes these cards."""
     text = encode_cards(NodeCards(unit="MiB", slots=32, cards=tuple(cards)))
@@ -68,6 +73,27 @@ def pod(name: str, *, namespace: str, memory: int, on: str, card: Card, number: 
         spec=spec,
         status=PodStatus(phase="Running"),
     )
+
+
+def small() -> Extender:
+    """Three nodes with two cards each, four pods."""
+    extender = quiet_extender()
+    for name, model in (("alpha", "Tesla T4"), ("beta", "NVIDIA A10"), ("gamma", "NVIDIA A10")):
+        cards = [Card(index=at, uuid=f"GPU-{name}-{at}", memory=8192, model=model) for at in range(2)]
+        extender.ledger.set_node(node(name, cards))
+    for number, (name, namespace, on, at, memory) in enumerate(
+        [
+            ("trainer", "research", "alpha", 0, 4096),
+            ("notebook-1", "people", "alpha", 0, 2048),
+            ("notebook-2", "people", "beta", 1, 2048),
+            ("ranker", "search", "gamma", 0, 8192),
+        ]
+    ):
+        card = Card(index=at, uuid=f"GPU-{on}-{at}", memory=8192)
+        extender.ledger.set_pod(
+            pod(name, namespace=namespace, memory=memory, on=on, card=card, number=number)
+        )
+    return extender
 
 
 def large_fleet(nodes: int, *, cards: int = 8) -> Iterator[Node | Pod]:

@@ -62,6 +62,20 @@ export function* podsOf(node) {
   yield* node.unreadable ?? [];
 }
 
+/** Units that pods hold of cards that are missing, or that nobody can tell. */
+export function pendingOf(node) {
+  let sum = 0;
+  for (const pod of node.missing) sum += pod.usedGPU;
+  for (const pod of node.unreadable ?? []) sum += pod.usedGPU;
+  return sum;
+}
+
+/** Units of the node that are gone: what is booked on its cards, and what is pending. As the table has it. */
+export const allocatedOf = (node) => node.usedGPU + pendingOf(node);
+
+/** What a new pod may still get of a card. */
+export const freeOf = (node, card) => (node.closed ? 0 : card.freeGPU);
+
 /** What is wrong with a node, as sentences with a kind; empty where all is well. */
 export function problemsOf(node, unit) {
   const found = [];
@@ -90,27 +104,29 @@ export function problemsOf(node, unit) {
   return found;
 }
 
-/** Sums over the cluster. What closed nodes have left is not free: nobody gets it. */
+/** Sums over the cluster; amounts over the nodes that count in its unit, as the table has it. */
 export function totals(cluster) {
-  const sum = { total: 0, used: 0, free: 0, largest: 0, cards: 0, unhealthy: 0, closed: 0, problems: 0 };
+  const sum = { total: 0, used: 0, pending: 0, free: 0, largest: 0, cards: 0, unhealthy: 0, closed: 0, problems: 0 };
   const namespaces = new Map();
   const pods = new Set();
   for (const node of cluster.nodes.values()) {
-    sum.total += node.totalGPU;
-    sum.used += node.usedGPU;
     sum.cards += node.devs.length;
     if (node.closed) sum.closed += 1;
     if (hasProblem(node)) sum.problems += 1;
     for (const card of node.devs) {
       if (!card.healthy) sum.unhealthy += 1;
-      if (!node.closed) {
-        sum.free += card.freeGPU;
-        sum.largest = Math.max(sum.largest, card.freeGPU);
-      }
-      for (const pod of card.pods) {
-        pods.add(pod.uid);
-        namespaces.set(pod.namespace, (namespaces.get(pod.namespace) ?? 0) + pod.usedGPU);
-      }
+      for (const pod of card.pods) pods.add(pod.uid);
+    }
+    if (!node.totalGPU || node.unit !== cluster.unit) continue;
+    sum.total += node.totalGPU;
+    sum.used += allocatedOf(node);
+    sum.pending += pendingOf(node);
+    for (const card of node.devs) {
+      sum.free += freeOf(node, card);
+      sum.largest = Math.max(sum.largest, freeOf(node, card));
+    }
+    for (const pod of podsOf(node)) {
+      namespaces.set(pod.namespace, (namespaces.get(pod.namespace) ?? 0) + pod.usedGPU);
     }
   }
   return { ...sum, nodes: cluster.nodes.size, pods: pods.size, namespaces };

@@ -1,11 +1,13 @@
 // What is under the pointer or has the focus, in full; kept open by a click or Enter.
 
-import { el, amount, number, age, colour } from "./dom.js";
-import { problemsOf } from "./cluster.js";
-import { standing } from "./rows.js";
+import { el, renew, amount, number, age, colour } from "./dom.js";
+import { allocatedOf, freeOf, pendingOf, problemsOf } from "./cluster.js";
+import { isSettled, standing } from "./parts.js";
 
 const NO_LIMIT = 2147483647; // slots of a node whose device plugin announces none
 const GAP = 8;
+const TITLE = "details-title";
+const LOWEST = 200; // pixels that the box may have even where the room above and below is less
 
 export class Details {
   constructor(box, { list, rows, cluster }) {
@@ -49,8 +51,16 @@ export class Details {
       return;
     }
     this.show(part);
-    this.isPinned = true;
-    this.box.classList.add("pinned");
+    this.pin(true);
+  }
+
+  /** Kept open, it can be gone into and scrolled, by keyboard too. */
+  pin(isPinned) {
+    this.isPinned = isPinned;
+    this.box.classList.toggle("pinned", isPinned);
+    this.box.setAttribute("role", isPinned ? "dialog" : "tooltip");
+    if (isPinned) this.box.tabIndex = 0;
+    else this.box.removeAttribute("tabindex");
   }
 
   /** The pointer has left: back to what has the focus, if anything has. */
@@ -65,10 +75,10 @@ export class Details {
     if (!subject) return;
     this.release();
     this.key = part.dataset.key;
-    this.isPinned = false;
-    this.box.classList.remove("pinned");
+    this.pin(false);
     this.box.replaceChildren(...content(subject, this.cluster));
     this.box.hidden = false;
+    this.box.scrollTop = 0;
     part.setAttribute("aria-describedby", "details");
     this.place(part);
   }
@@ -83,7 +93,7 @@ export class Details {
       return;
     }
     part.setAttribute("aria-describedby", "details");
-    this.box.replaceChildren(...content(subject, this.cluster));
+    renew(this.box, content(subject, this.cluster));
     this.place(part);
   }
 
@@ -93,28 +103,35 @@ export class Details {
 
   hide() {
     this.release();
+    if (this.box.contains(document.activeElement)) this.rows.find(this.key)?.focus({ preventScroll: true });
     this.key = null;
-    this.isPinned = false;
+    this.pin(false);
     this.box.hidden = true;
   }
 
   place(part = this.rows.find(this.key)) {
     if (!part) return;
     const at = part.getBoundingClientRect();
-    const { offsetWidth: width, offsetHeight: height } = this.box;
-    if (at.bottom < 0 || at.top > innerHeight) {
-      this.box.hidden = !this.isPinned;
-      return;
-    }
-    const below = at.bottom + GAP + height <= innerHeight || at.top < height + GAP;
-    const left = Math.min(Math.max(GAP, at.left), Math.max(GAP, document.documentElement.clientWidth - width - GAP));
-    this.box.style.left = `${left}px`;
-    this.box.style.top = `${below ? at.bottom + GAP : at.top - GAP - height}px`;
+    const isOut = at.bottom < 0 || at.top > innerHeight;
+    this.box.hidden = isOut && !this.isPinned;
+    if (isOut) return;
+    const whole = this.box.scrollHeight + this.box.offsetHeight - this.box.clientHeight;
+    const below = innerHeight - at.bottom - 2 * GAP;
+    const above = at.top - 2 * GAP;
+    const isBelow = whole <= below || below >= above;
+    const most = Math.min(Math.max(isBelow ? below : above, LOWEST), innerHeight - 2 * GAP);
+    const height = Math.min(whole, most);
+    const top = isBelow ? at.bottom + GAP : at.top - GAP - height;
+    const last = document.documentElement.clientWidth - this.box.offsetWidth - GAP;
+    this.box.style.maxHeight = `${most}px`;
+    this.box.style.left = `${Math.min(Math.max(GAP, at.left), Math.max(GAP, last))}px`;
+    this.box.style.top = `${Math.min(Math.max(GAP, top), innerHeight - GAP - height)}px`;
   }
 }
 
-function content({ what, node, card, pod }, cluster) {
+function content({ what, node, card, pod, pods }, cluster) {
   const unit = node.unit || cluster.unit;
+  if (what === "small") return aboutSmall(pods, { node, card, unit });
   if (what === "pod") return aboutPod(pod, { node, card, unit });
   if (what === "card") return aboutCard(card, { node, unit });
   return aboutNode(node, { unit });
@@ -123,7 +140,7 @@ function content({ what, node, card, pod }, cluster) {
 function aboutPod(pod, { node, card, unit }) {
   const others = node.devs.filter((each) => each !== card && each.pods.some((other) => other.uid === pod.uid));
   return [
-    el("h4", {}, el("span", { class: `swatch c${colour(pod.namespace)}`, "aria-hidden": "true" }), pod.name),
+    el("h4", { id: TITLE }, el("span", { class: `swatch c${colour(pod.namespace)}`, "aria-hidden": "true" }), pod.name),
     table([
       ["Namespace", pod.namespace],
       ["Node", node.name],
@@ -141,7 +158,7 @@ function aboutPod(pod, { node, card, unit }) {
 function aboutCard(card, { node, unit }) {
   const slots = card.totalSlots >= NO_LIMIT ? `${number(card.usedSlots)}, no limit` : `${number(card.usedSlots)} of ${number(card.totalSlots)}`;
   return [
-    el("h4", {}, `Card ${card.id}`),
+    el("h4", { id: TITLE }, `Card ${card.id}`),
     table([
       ["Node", node.name],
       card.model && ["Model", card.model],
@@ -149,20 +166,44 @@ function aboutCard(card, { node, unit }) {
       ["Health", card.healthy ? "healthy" : `unhealthy: ${card.reason || "no reason given"}`],
       ["Allocated", `${number(card.usedGPU)} of ${amount(card.totalGPU, unit)}`],
       card.overCommit > 0 && ["Over-committed", `by ${amount(card.overCommit, unit)}`],
-      ["Free", amount(card.freeGPU, unit)],
+      ["Free", amount(freeOf(node, card), unit)],
       ["Slots", slots],
-      ["Pods", card.pods.length ? card.pods.map((pod) => `${pod.namespace}/${pod.name}`).join(", ") : "none"],
+      !card.pods.length && ["Pods", "none"],
     ]),
+    ...held(card.pods, unit),
   ];
+}
+
+function aboutSmall(pods, { node, card, unit }) {
+  const sum = pods.reduce((all, pod) => all + pod.usedGPU, 0);
+  return [
+    el("h4", { id: TITLE }, `${number(pods.length)} small pods`),
+    table([
+      ["Node", node.name],
+      ["Card", cardName(card)],
+      ["Hold", `${number(sum)} of ${amount(card.totalGPU, unit)}`],
+    ]),
+    ...held(pods, unit),
+  ];
+}
+
+/** Pods and what each of them holds of a card. */
+function held(pods, unit) {
+  const rows = pods.map((pod) => [
+    `${pod.namespace}/${pod.name}`,
+    isSettled(pod) ? amount(pod.usedGPU, unit) : `${amount(pod.usedGPU, unit)}, ${standing(pod)}`,
+  ]);
+  return rows.length ? [el("h5", {}, "Pods"), table(rows, "pods")] : [];
 }
 
 function aboutNode(node, { unit }) {
   return [
-    el("h4", {}, node.name),
+    el("h4", { id: TITLE }, node.name),
     table([
       node.address && ["Address", node.address],
       ["Cards", number(node.devs.length)],
-      ["Allocated", `${number(node.usedGPU)} of ${amount(node.totalGPU, unit)}`],
+      ["Allocated", `${number(allocatedOf(node))} of ${amount(node.totalGPU, unit)}`],
+      pendingOf(node) > 0 && ["On no known card", amount(pendingOf(node), unit)],
       ["Unit", unit],
       ...problemsOf(node, unit).map((each) => [each.title, each.text]),
     ]),
@@ -174,8 +215,8 @@ const cardName = (card) => (card.model ? `${card.id}, ${card.model}` : `${card.i
 const when = (since) =>
   new Date(since).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 
-function table(entries) {
-  const list = el("dl", {});
+function table(entries, kind) {
+  const list = el("dl", { class: kind });
   for (const entry of entries) if (entry) list.append(el("dt", {}, entry[0]), el("dd", {}, entry[1]));
   return list;
 }

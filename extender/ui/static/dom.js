@@ -14,6 +14,24 @@ export function el(tag, properties = {}, ...children) {
   return made;
 }
 
+/**
+ * Bring the children of `place` in line with `made`, and leave what is the same as it is: a selection or the
+ * focus in it lives on. Listeners of what is made are lost.
+ */
+export function renew(place, made) {
+  for (const [at, wanted] of made.entries()) {
+    const there = place.childNodes[at];
+    if (!there) place.append(wanted);
+    else if (there.isEqualNode(wanted)) continue;
+    else if (there.nodeType === Node.ELEMENT_NODE && there.nodeName === wanted.nodeName) {
+      for (const { name } of [...there.attributes]) if (!wanted.hasAttribute(name)) there.removeAttribute(name);
+      for (const { name, value } of wanted.attributes) if (there.getAttribute(name) !== value) there.setAttribute(name, value);
+      renew(there, [...wanted.childNodes]);
+    } else there.replaceWith(wanted);
+  }
+  while (place.childNodes.length > made.length) place.lastChild.remove();
+}
+
 const grouped = new Intl.NumberFormat("en");
 
 export const number = (value) => grouped.format(value);

@@ -7,7 +7,7 @@ import { followKeys } from "./keyboard.js";
 import { follow } from "./live.js";
 import { Rows } from "./rows.js";
 import { Search } from "./search.js";
-import { showLegend, showTotals } from "./summary.js";
+import { Legend, showTotals } from "./summary.js";
 import { WaitingList } from "./waiting.js";
 
 const by = (id) => document.getElementById(id);
@@ -19,6 +19,7 @@ const field = by("search");
 const rows = new Rows(by("rows"), { cluster, search });
 const details = new Details(by("details"), { list: by("rows"), rows, cluster });
 const keys = followKeys(by("rows"), { rows, search: field });
+const legend = new Legend(by("legend"), { choose: (text) => search.set(text) });
 const waiting = new WaitingList({ search });
 
 let changed = new Set();
@@ -37,7 +38,7 @@ function draw() {
   changed = new Set();
   const shown = rows.update(names);
   const sum = showTotals(cluster, { waitingCount: waitingPods.count });
-  showLegend(sum, { unit: cluster.unit, choose: (text) => search.set(text) });
+  legend.show(sum, cluster.unit);
   waiting.show(waitingPods, cluster.unit);
   showFound(shown);
   details.refresh();
@@ -121,7 +122,12 @@ follow("events", {
 
 setInterval(() => {
   details.refresh();
-  if (waitingPods.count) waiting.show(waitingPods, cluster.unit);
+  waiting.draw();
 }, AGES);
+// What is scrolled to, as the focus is, stops below the bar that stays at the top.
+new ResizeObserver(([{ target }]) => {
+  const isSticky = getComputedStyle(target).position === "sticky";
+  document.documentElement.style.scrollPaddingTop = isSticky ? `${target.offsetHeight + 4}px` : "";
+}).observe(document.querySelector(".tools"));
 addEventListener("resize", () => keys.keepStop(), { passive: true });
 searched();

@@ -1,14 +1,15 @@
 // The nodes as rows and their cards as bars. Rows far from the window are empty boxes of the right height:
 // thousands of nodes cost no more than those that can be seen.
 
-import { el, number, amount, percent, colour } from "./dom.js";
-import { podsOf, problemsOf, hasProblem } from "./cluster.js";
+import { el } from "./dom.js";
+import { podsOf, hasProblem } from "./cluster.js";
+import { inBar, nodeParts } from "./parts.js";
 
 const NEAR = "120% 0px"; // of the window, above and below
 const FILLED_AT_ONCE = 16; // rows that are filled before the browser says which are near
 const COMPACT_FROM = 40; // nodes
 const NARROWEST = { roomy: 230, compact: 150 }; // pixels of a card
-const LABEL = { pod: 46, free: 76 }; // pixels below which a part of a bar has no text in it
+const BETWEEN = { roomy: 18, compact: 12 }; // pixels between two cards, as in page.css
 
 export class Rows {
   constructor(list, { cluster, search }) {
@@ -23,23 +24,39 @@ export class Rows {
     this.observer = new IntersectionObserver((entries) => this.scrolled(entries), { rootMargin: NEAR });
     new ResizeObserver((entries) => {
       this.width = entries[0].contentRect.width;
-      this.arrange();
+      if (this.arrange()) for (const row of this.rows.values()) if (row.isFilled) this.fill(row);
     }).observe(list);
   }
 
-  /** Cards of all nodes stand below each other: as many across as the largest node has, or half of it, … */
+  get isCompact() {
+    return this.cluster.nodes.size >= COMPACT_FROM;
+  }
+
+  /**
+   * Cards of all nodes stand below each other: as many across as the largest node has, or half of it, …
+   * Whether a card is not as wide as before: then every bar is due anew.
+   */
   arrange() {
-    const isCompact = this.cluster.nodes.size >= COMPACT_FROM;
+    const { isCompact } = this;
+    const size = isCompact ? "compact" : "roomy";
     this.list.classList.toggle("compact", isCompact);
     const isNarrow = innerWidth <= 760;
-    const width = this.width - (isNarrow ? 34 : isCompact ? 220 : 246);
+    const width = this.width - (isNarrow ? 34 : isCompact ? 222 : 246);
     const most = Math.max(1, this.mostCards);
     let lines = 1;
-    while (lines < most && width / Math.ceil(most / lines) < (isCompact ? NARROWEST.compact : NARROWEST.roomy)) lines += 1;
+    while (lines < most && width / Math.ceil(most / lines) < NARROWEST[size]) lines += 1;
     this.across = Math.ceil(most / lines);
     this.lineHeight = isCompact ? 42 : 58;
-    this.cardWidth = width / this.across;
-    this.list.style.setProperty("--across", Math.max(this.across, isCompact || isNarrow ? 1 : 2));
+    const columns = Math.max(this.across, isCompact || isNarrow ? 1 : 2);
+    this.list.style.setProperty("--across", columns);
+    const before = this.cardWidth;
+    this.cardWidth = (width - BETWEEN[size] * (columns - 1)) / columns;
+    if (this.cardWidth === before) return false;
+    for (const row of this.rows.values()) {
+      row.isFresh = false;
+      row.keys = null; // what changes its shape is not new
+    }
+    return true;
   }
 
   /** Bring the list in line with cluster and search; `changed` are names of nodes that are not as before. */
@@ -51,6 +68,7 @@ export class Rows {
     for (const node of this.cluster.nodes.values()) this.mostCards = Math.max(this.mostCards, node.devs.length);
     this.arrange();
     const keep = new Set(wanted);
+    const focusNext = this.focusAfter(keep);
     for (const [name, row] of this.rows) {
       if (!keep.has(name)) {
         this.observer.unobserve(row.item);
@@ -60,6 +78,7 @@ export class Rows {
     }
     let before = null;
     let position = 0;
+    const filledAtOnce = this.isCompact ? FILLED_AT_ONCE : wanted.length;
     for (const name of wanted) {
       const row = this.rows.get(name) ?? this.make(name);
       const next = before ? before.nextElementSibling : this.list.firstElementChild;
@@ -71,14 +90,28 @@ export class Rows {
         row.isFresh = false;
         if (!row.isFilled) this.reserve(row);
       }
-      if (row.isNear || position < FILLED_AT_ONCE) this.fill(row);
+      if (row.isNear || position < filledAtOnce) this.fill(row);
       position += 1;
     }
+    focusNext?.();
     return wanted.length;
   }
 
+  /** Where the node that has the focus is about to go: what gives the focus to the next one, or the one before. */
+  focusAfter(keep) {
+    const item = document.activeElement?.closest("li.node");
+    if (!item || !this.list.contains(item) || keep.has(item.dataset.node)) return null;
+    let near = item;
+    while (near && !keep.has(near.dataset.node)) near = near.nextElementSibling;
+    if (!near) for (near = item; near && !keep.has(near.dataset.node); ) near = near.previousElementSibling;
+    return () => {
+      if (near) this.reveal(near);
+      (near?.querySelector("[data-key]") ?? this.list.closest("main")).focus({ preventScroll: true });
+    };
+  }
+
   make(name) {
-    const item = el("li", { class: "node", dataset: { node: name } });
+    const item = el("li", { class: "node", "aria-label": name, dataset: { node: name } });
     const row = { item, name, node: null, isNear: false, isFilled: false, isFresh: false, keys: null };
     this.rows.set(name, row);
     this.observer.observe(item);
@@ -91,7 +124,7 @@ export class Rows {
       if (!row) continue;
       row.isNear = entry.isIntersecting;
       if (row.isNear) this.fill(row);
-      else if (row.isFilled && !row.item.contains(document.activeElement)) {
+      else if (this.isCompact && row.isFilled && !row.item.contains(document.activeElement)) {
         row.item.style.minHeight = `${entry.boundingClientRect.height}px`;
         row.item.replaceChildren();
         row.isFilled = row.isFresh = false;
@@ -107,14 +140,20 @@ export class Rows {
 
   fill(row) {
     if (row.isFresh) return;
-    const held = row.item.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const held = row.item.contains(document.activeElement) ? document.activeElement.dataset : null;
     const keys = new Set();
-    row.item.replaceChildren(...nodeParts(row.node, { unit: this.cluster.unit, cardWidth: this.cardWidth, search: this.search, keys, before: row.keys }));
+    const { cardWidth, isCompact, search } = this;
+    row.item.replaceChildren(
+      ...nodeParts(row.node, { unit: this.cluster.unit, cardWidth, isCompact, search, keys, before: row.keys }),
+    );
     row.item.classList.toggle("closed", Boolean(row.node.closed));
     row.item.style.minHeight = "";
     row.keys = keys;
     row.isFilled = row.isFresh = true;
-    if (held) (this.find(held) ?? row.item.querySelector("[data-key]"))?.focus({ preventScroll: true });
+    if (held) {
+      const card = row.item.querySelector(`.cap[data-card="${CSS.escape(held.card ?? "")}"]`);
+      (this.find(held.key) ?? card ?? row.item.querySelector("[data-key]"))?.focus({ preventScroll: true });
+    }
   }
 
   /** Everything is drawn anew where it can be seen, as after a change of the search. */
@@ -144,159 +183,8 @@ export class Rows {
     const card = node.devs.find((each) => String(each.id) === index);
     if (!card) return null;
     if (what === "card") return { what, node, card };
+    if (what === "small") return { what, node, card, pods: inBar(card, this.cardWidth).small };
     const pod = card.pods.find((each) => each.uid === uid);
     return pod ? { what: "pod", node, card, pod } : null;
   }
-}
-
-function nodeParts(node, { unit, cardWidth, search, keys, before }) {
-  const model = sameModel(node);
-  const problems = problemsOf(node, unit);
-  const head = el(
-    "div",
-    { class: "about" },
-    el(
-      "h3",
-      {},
-      el("button", {
-        type: "button",
-        class: "name",
-        tabindex: "-1",
-        dataset: mark(keys, { what: "node", key: `node ${node.name}` }),
-      }, node.name),
-    ),
-    el("p", { class: "share" }, el("strong", {}, percent(node.usedGPU, node.totalGPU)), ` of ${amount(node.totalGPU, node.unit || unit)}`),
-    model && el("p", { class: "model", title: model }, model),
-  );
-  const cards = el("ul", { class: "cards", "aria-label": `Cards of ${node.name}` });
-  const named = search.terms.length && [...podsOf(node)].some((pod) => search.names(pod));
-  for (const card of node.devs) {
-    cards.append(cardPart(node, card, { unit: node.unit || unit, isAlone: Boolean(model), cardWidth, named, search, keys, before }));
-  }
-  if (!node.devs.length) cards.append(el("li", { class: "none" }, "No cards published"));
-  const body = el("div", { class: "body" }, cards);
-  if (problems.length) {
-    body.append(
-      el(
-        "ul",
-        { class: "problems", "aria-label": `Problems of ${node.name}` },
-        ...problems.map((each) =>
-          el("li", { class: each.kind }, el("strong", {}, each.title), " ", el("span", {}, each.text)),
-        ),
-      ),
-    );
-  }
-  if (node.missing.length) body.append(missingPart(node, { unit: node.unit || unit, keys }));
-  return [head, body];
-}
-
-function cardPart(node, card, { unit, isAlone, cardWidth, named, search, keys, before }) {
-  const scale = Math.max(card.totalGPU, card.usedGPU);
-  const state = card.healthy ? "" : " unhealthy";
-  const used = `${number(card.usedGPU)} of ${amount(card.totalGPU, unit)}`;
-  const label = [
-    `Card ${card.id} of ${node.name}`,
-    `${used} allocated`,
-    card.healthy ? `${amount(card.freeGPU, unit)} free` : `unhealthy: ${card.reason || "no reason given"}`,
-    card.overCommit > 0 && `over-committed by ${amount(card.overCommit, unit)}`,
-  ].filter(Boolean).join(", ");
-  const bar = el("div", { class: "bar" });
-  for (const pod of card.pods) bar.append(podPart(pod, { node, card, scale, unit, cardWidth, named, search, keys, before }));
-  const rest = Math.max(0, card.totalGPU - card.usedGPU);
-  if (rest) {
-    const isRoomy = (cardWidth * rest) / scale >= LABEL.free;
-    const text = card.healthy ? `${number(card.freeGPU)} free` : "not given out";
-    const free = el("span", { class: "free", "aria-hidden": "true" }, isRoomy && el("span", {}, text));
-    free.style.flexGrow = rest;
-    bar.append(free);
-  }
-  if (card.overCommit > 0) {
-    const end = el("span", { class: "end", title: `Here the card ends: ${amount(card.totalGPU, unit)}` });
-    end.style.left = `${(100 * card.totalGPU) / scale}%`;
-    bar.append(end);
-  }
-  return el(
-    "li",
-    { class: `card${state}${card.overCommit > 0 ? " over" : ""}` },
-    el(
-      "button",
-      {
-        type: "button",
-        class: "cap",
-        tabindex: "-1",
-        "aria-label": label,
-        dataset: mark(keys, { what: "card", card: card.id, key: `card ${node.name} ${card.id}` }),
-      },
-      el("span", { class: "index" }, `${card.id}`),
-      !card.healthy && el("span", { class: "badge bad" }, "⚠", el("span", { class: "word" }, " unhealthy")),
-      card.overCommit > 0 && el("span", { class: "badge bad" }, `+${number(card.overCommit)}`, el("span", { class: "word" }, " over")),
-      !isAlone && card.model && el("span", { class: "cardmodel" }, card.model),
-      el("span", { class: "amount" }, el("b", {}, number(card.usedGPU)), el("span", { class: "total" }, ` / ${number(card.totalGPU)}`)),
-    ),
-    bar,
-  );
-}
-
-function podPart(pod, { node, card, scale, unit, cardWidth, named, search, keys, before }) {
-  const key = `pod ${node.name} ${card.id} ${pod.uid}`;
-  const classes = ["pod", `c${colour(pod.namespace)}`];
-  if (!isSettled(pod)) classes.push("pending");
-  if (named && !search.names(pod)) classes.push("dim");
-  if (before && !before.has(key)) classes.push("new");
-  const made = el(
-    "button",
-    {
-      type: "button",
-      class: classes.join(" "),
-      tabindex: "-1",
-      "aria-label": `Pod ${pod.namespace}/${pod.name}, ${amount(pod.usedGPU, unit)} of card ${card.id}${isSettled(pod) ? "" : `, ${standing(pod)}`}`,
-      dataset: mark(keys, { what: "pod", card: card.id, uid: pod.uid, key }),
-    },
-    (cardWidth * pod.usedGPU) / scale >= LABEL.pod && el("span", { "aria-hidden": "true" }, pod.name),
-  );
-  made.style.flexGrow = Math.max(pod.usedGPU, scale / 400);
-  return made;
-}
-
-function missingPart(node, { unit, keys }) {
-  return el(
-    "ul",
-    { class: "strays", "aria-label": `Pods of ${node.name} on cards that are not there` },
-    ...node.missing.map((pod, at) =>
-      el(
-        "li",
-        {},
-        el(
-          "button",
-          {
-            type: "button",
-            class: `pod loose c${colour(pod.namespace)}`,
-            tabindex: "-1",
-            dataset: mark(keys, { what: "missing", uid: pod.uid, key: `missing ${node.name} ${pod.uid} ${at}` }),
-          },
-          `${pod.namespace}/${pod.name}`,
-          el("span", { class: "amount" }, ` ${amount(pod.usedGPU, unit)}, card ${pod.card}`),
-        ),
-      ),
-    ),
-  );
-}
-
-const mark = (keys, dataset) => {
-  keys.add(dataset.key);
-  return dataset;
-};
-
-function sameModel(node) {
-  const models = new Set(node.devs.map((card) => card.model));
-  return models.size === 1 ? [...models][0] : "";
-}
-
-const isSettled = (pod) => pod.standing === "seen" && pod.assigned;
-
-/** How far a pod is with its card. */
-export function standing(pod) {
-  if (pod.standing === "reserved") return "bind in flight";
-  if (pod.standing === "bound") return "bound just now";
-  return pod.assigned ? "assigned" : "waiting for kubelet";
 }

@@ -43,8 +43,17 @@ export class Search {
     const parts = ["", node.name, node.address ?? ""];
     for (const card of node.devs) parts.push(card.model, card.uuid);
     for (const pod of podsOf(node)) parts.push(`${pod.namespace}/${pod.name}`);
-    const text = parts.join("\n").toLowerCase();
-    return this.terms.every((term) => text.includes(whole(term)));
+    return this.finds(parts.join("\n"));
+  }
+
+  /** Whether each word is in this pod's namespace and name. */
+  findsPod(pod) {
+    return this.finds(`\n${pod.namespace}/${pod.name}`);
+  }
+
+  finds(text) {
+    const lower = text.toLowerCase();
+    return this.terms.every((term) => lower.includes(whole(term)));
   }
 
   /** Whether one of the words names this pod. */

@@ -1,50 +1,95 @@
-// What waits and why.
+// What waits and why: pods of one namespace that ask for the same and hear the same stand together.
 
-import { el, number, amount, counted, age, colour } from "./dom.js";
+import { el, renew, number, amount, counted, age, colour } from "./dom.js";
 
-const AT_FIRST = 3;
+const AT_FIRST = 3; // groups, and names in a group
 const by = (id) => document.getElementById(id);
 
 export class WaitingList {
   constructor({ search }) {
     this.search = search;
     this.isOpen = false;
+    this.open = new Set(); // groups whose pods are all named
     this.last = null;
     by("waiting-more").addEventListener("click", () => {
       this.isOpen = !this.isOpen;
-      this.show(...this.last);
+      this.draw();
+    });
+    by("waiting-list").addEventListener("click", (event) => {
+      const group = event.target.closest("[data-group]")?.dataset.group;
+      if (group === undefined) return;
+      if (!this.open.delete(group)) this.open.add(group);
+      this.draw();
     });
   }
 
-  show({ count, pods }, unit) {
-    this.last = [{ count, pods }, unit];
-    const { terms } = this.search;
-    const found = terms.length ? pods.filter((pod) => this.search.names(pod)) : pods;
-    const shown = this.isOpen ? found : found.slice(0, AT_FIRST);
-    by("waiting").hidden = count === 0 || found.length === 0;
-    by("waiting-title").textContent = counted(count, "pod waits", "pods wait");
-    by("waiting-list").replaceChildren(...shown.map((pod) => waitingPart(pod, unit)));
+  /** `told` are how many wait, and of these the oldest. Nothing is done where they and the search are as before. */
+  show(told, unit) {
+    if (this.last?.told === told && this.last.text === this.search.text) return;
+    this.last = { told, unit, text: this.search.text };
+    this.draw();
+  }
+
+  draw() {
+    if (!this.last) return;
+    const { told: { count, pods }, unit } = this.last;
+    const isSearched = this.search.terms.length > 0;
+    const found = isSearched ? pods.filter((pod) => this.search.findsPod(pod)) : pods;
+    const groups = [...grouped(found)];
+    const shown = this.isOpen ? groups : groups.slice(0, AT_FIRST);
+    by("waiting").hidden = count === 0;
+    by("waiting-title").textContent = isSearched
+      ? `${number(found.length)} of ${counted(count, "waiting pod")}`
+      : counted(count, "pod waits", "pods wait");
+    const isCut = pods.length < count;
+    by("waiting-cut").hidden = !isCut;
+    by("waiting-cut").textContent = isCut ? `Only the ${number(pods.length)} oldest are listed${isSearched ? " and searched" : ""}.` : "";
+    renew(by("waiting-list"), shown.map(([key, alike]) => groupPart(alike, { key, unit, isOpen: this.open.has(key) })));
     const more = by("waiting-more");
-    const others = found.length - Math.min(found.length, AT_FIRST);
+    const others = groups.slice(AT_FIRST).reduce((sum, [, alike]) => sum + alike.length, 0);
     more.hidden = others === 0;
     more.textContent = this.isOpen ? "Show fewer" : `Show ${number(others)} more`;
     more.setAttribute("aria-expanded", String(this.isOpen));
   }
 }
 
-function waitingPart(pod, unit) {
+/** What asks for the same in one namespace and hears the same, by the oldest. */
+function grouped(pods) {
+  const groups = new Map();
+  for (const pod of pods) {
+    const key = JSON.stringify([pod.namespace, pod.usedGPU, pod.slots, pod.problem, pod.fitting, pod.reasons]);
+    if (groups.has(key)) groups.get(key).push(pod);
+    else groups.set(key, [pod]);
+  }
+  return groups;
+}
+
+function groupPart(pods, { key, unit, isOpen }) {
+  const [oldest] = pods;
+  const named = isOpen ? pods : pods.slice(0, AT_FIRST);
+  const others = pods.length - AT_FIRST;
   return el(
     "li",
     {},
     el(
       "div",
       { class: "who" },
-      el("span", { class: `swatch c${colour(pod.namespace)}`, "aria-hidden": "true" }),
-      el("span", { class: "podname" }, el("span", { class: "muted" }, `${pod.namespace}/`), pod.name),
+      el("span", { class: `swatch c${colour(oldest.namespace)}`, "aria-hidden": "true" }),
+      el(
+        "div",
+        {},
+        el("div", {}, ...named.map((pod) => el("p", { class: "podname" }, el("span", { class: "muted" }, `${pod.namespace}/`), pod.name))),
+        others > 0 &&
+          el(
+            "button",
+            { type: "button", class: "link", "aria-expanded": String(isOpen), dataset: { group: key } },
+            isOpen ? "name fewer" : `and ${number(others)} more like these`,
+          ),
+      ),
     ),
-    el("span", { class: "asks" }, asks(pod, unit)),
-    el("span", { class: "muted since" }, pod.since ? age(pod.since) : ""),
-    el("div", { class: "why" }, ...why(pod)),
+    el("span", { class: "asks" }, asks(oldest, unit), pods.length > 1 && !oldest.problem && el("span", { class: "muted" }, " each")),
+    el("span", { class: "muted since" }, oldest.since ? age(oldest.since) : ""),
+    el("div", { class: "why" }, ...why(oldest)),
   );
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +105,13 @@ def control_plane(folder: Path) -> Iterator[ControlPlane]:
 
 
 @contextlib.contextmanager
-def controllers(plane: ControlPlane, *names: str) -> Iterator[Program]:
+def controllers(
+    plane: ControlPlane, *names: str, may_be_denied: Sequence[str] = (), logs: Path | None = None
+) -> Iterator[Program]:
     """Run some of kube-controller-manager's controllers.
 
-    Never all: its node lifecycle would taint the nodes that have no kubelet.
+    Those that may be denied something need a log of their own, in the folder `logs`: the cluster's is checked
+    by whoever runs controllers later. Never all: its node lifecycle would taint the nodes without a kubelet.
     """
     command: Line = [
         binaries.require("kube-controller-manager"),
@@ -119,5 +122,7 @@ def controllers(plane: ControlPlane, *names: str) -> Iterator[Program]:
         f"--secure-port={free_port()}",
         f"--cert-dir={plane.folder / 'controllers'}",
     ]
-    with Program("kube-controller-manager", command, folder=plane.folder) as program:
+    with Program(
+        "kube-controller-manager", command, folder=logs or plane.folder, may_be_denied=may_be_denied
+    ) as program:
         yield program

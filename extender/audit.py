@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 EVERY = 300.0
 """Seconds from one audit to the next."""
 
+OUTCOMES = ("clean", "corrected", "unfinished", "failed")
+"""`unfinished`: the watch stayed behind."""
+
 CATCH_UP = 180.0
 """Seconds to wait for the watch to come as far as the list: in a quiet cluster only the bookmarks show it,
 which come about once a minute (1.36)."""
@@ -68,7 +71,7 @@ class Audit:
         self.catch_up = catch_up
         """Seconds to wait for the watch."""
         self.outcomes: Counter[str] = Counter()
-        """How many audits ended `clean`, `corrected`, `unfinished` (the watch stayed behind) or `failed`."""
+        """How many audits ended with each of `OUTCOMES`."""
         self.corrections = 0
         """How many pods the ledger had wrong, over all audits."""
 
@@ -80,7 +83,7 @@ class Audit:
                 await self.once()
 
     async def once(self) -> str:
-        """Audit now and return the outcome, one of `outcomes`."""
+        """Audit now and return the outcome, one of `OUTCOMES`."""
         try:
             outcome = await self._audit()
         except ApiError as error:

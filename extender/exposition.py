@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from extender import metrics
+from extender.audit import OUTCOMES
 from extender.cardseries import allocation_lines
 from extender.core import Extender
 from extender.metrics import Metric
@@ -61,6 +62,7 @@ class ReplicaCollector(Collector):
         yield _family(metrics.READY, {(): extender.unready is None})
         yield _family(metrics.ACTIVE, {(): extender.is_active})
         yield _family(metrics.WAITING, {(): len(extender.waiting)})
+        yield _family(metrics.FITTING, {(): extender.fragmentation.fitting})
         yield _family(metrics.FRAGMENTED, {(): extender.fragmentation.pods})
         yield _family(metrics.UNSETTLED, {(): extender.binder.unsettled})
         yield _family(metrics.BIND_CONFLICTS, {(): extender.binder.conflicts})
@@ -73,7 +75,8 @@ class ReplicaCollector(Collector):
             {(kind,): now - each.heard for kind, each in watches.items() if each.heard is not None},
         )
         yield _family(metrics.WATCH_LISTS, {(kind,): each.lists for kind, each in watches.items()})
-        yield _family(metrics.AUDITS, {(outcome,): n for outcome, n in extender.audit.outcomes.items()})
+        audits = extender.audit.outcomes  # all of them, at 0 too: the first failure is an increase then
+        yield _family(metrics.AUDITS, {(outcome,): audits[outcome] for outcome in OUTCOMES})
         yield _family(metrics.CORRECTIONS, {(): extender.audit.corrections})
 
 

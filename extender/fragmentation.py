@@ -3,6 +3,9 @@
 It looks for victims by the nodes' sums. Where these are in order and only no single card has room, it finds
 none, however much the pod outranks others. That cannot be promised away, so it is counted. Not in filter,
 whose common refusal is one look into a set: this looks at every booking. But beside it, every few seconds.
+
+The same look counts the waiting pods that would find a card: where nobody asks for those, something is wrong.
+For the others kube-scheduler 1.36 asks nothing while no node's own totals have room, as in a full cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ _SHARE_OF_TIME = 0.05
 
 
 class FragmentationWatch:
-    """Counts the waiting pods that fragmentation alone holds up. Lives on the ledger's event loop."""
+    """Counts the waiting pods that fragmentation alone holds up, and those that would find a card. Lives on
+    the ledger's event loop."""
 
     def __init__(self, ledger: Ledger, *, waiting: Mapping[str, Pod], is_active: Callable[[], bool]) -> None:
         """`waiting` are the unbound pods that ask for memory, by UID. Only the active replica counts."""
@@ -34,7 +38,9 @@ class FragmentationWatch:
         self._waiting = waiting
         self._is_active = is_active
         self.pods = 0
-        """How many there were at the last look."""
+        """How many fragmentation alone held up at the last look."""
+        self.fitting = 0
+        """How many some node would have taken at the last look, as far as cards go."""
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
@@ -45,20 +51,26 @@ class FragmentationWatch:
             await asyncio.sleep(max(LOOK, took / _SHARE_OF_TIME))
 
     async def look(self) -> None:
-        """Count once: waiting pods that no node takes, while one would by its sums, and would by its cards if
-        pods that they outrank were gone."""
-        known: dict[tuple[tuple[Share, ...], int], bool] = {}  # few demands are waited for by many pods
-        count = 0
+        """Count once. Fragmentation alone holds up pods that no node takes, while one would by its sums, and
+        would by its cards if pods that they outrank were gone. Pods with scheduling gates wait for others."""
+        fits: dict[tuple[Share, ...], bool] = {}  # few demands are waited for by many pods
+        fragmented: dict[tuple[tuple[Share, ...], int], bool] = {}
+        fitting = held_up = 0
         for pod in tuple(self._waiting.values()) if self._is_active() else ():
-            demand = self._demand(pod)
+            demand = None if pod.spec.scheduling_gates else self._demand(pod)
             if demand is None or not demand.cards:
+                continue
+            if demand.cards not in fits:
+                fits[demand.cards] = await self._fits(demand)
+            if fits[demand.cards]:
+                fitting += 1
                 continue
             preemptor = Preemptor(demand=demand, priority=pod.spec.priority or 0)
             key = demand.cards, preemptor.priority
-            if key not in known:
-                known[key] = not await self._fits(demand) and await self._is_fragmented(preemptor)
-            count += known[key]
-        self.pods = count
+            if key not in fragmented:
+                fragmented[key] = await self._is_fragmented(preemptor)
+            held_up += fragmented[key]
+        self.pods, self.fitting = held_up, fitting
 
     def _demand(self, pod: Pod) -> Demand | None:
         try:

@@ -87,6 +87,12 @@ ACTIVE = Metric(
 WAITING = Metric(
     name="gpushare_waiting_pods", kind="gauge", help="Pods that ask for GPU memory and have no node yet."
 )
+FITTING = Metric(
+    name="gpushare_fitting_waiting_pods",
+    kind="gauge",
+    help="Waiting pods without scheduling gates that some node would take as far as cards go: kube-scheduler "
+    "ought to ask for them. Counted anew every 15 seconds or more.",
+)
 FRAGMENTED = Metric(
     name="gpushare_fragmentation_waiting_pods",
     kind="gauge",
@@ -155,7 +161,7 @@ ALLOCATION = (
 )
 CATALOGUE = (
     *ALLOCATION,
-    *(BUILD, READY, ACTIVE, WAITING, FRAGMENTED, UNSETTLED),
+    *(BUILD, READY, ACTIVE, WAITING, FITTING, FRAGMENTED, UNSETTLED),
     *(REQUESTS, REFUSALS, BIND_CONFLICTS, BIND_RETRIES),
     *(WATCH_UP, WATCH_AGE, WATCH_LISTS, AUDITS, CORRECTIONS),
 )

@@ -42,11 +42,17 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return (self.resources.limits if self.resources else None) or {}
 
 
+class SchedulingGate(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_name: str | None = None
     init_containers: tuple[Container, ...] | None = None
     containers: tuple[Container, ...] | None = None
     priority: int | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    """While there are any, kube-scheduler does not look at the pod (Kueue holds pods back so)."""
 
 
 class PodStatus(msgspec.Struct, frozen=True, kw_only=True):

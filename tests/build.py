@@ -26,6 +26,7 @@ from gpushare.objects import (
     PodSpec,
     PodStatus,
     Resources,
+    SchedulingGate,
 )
 
 NAMES = Names.of()
@@ -113,6 +114,7 @@ def pod(
     deleting: bool = False,
     priority: int | None = None,
     created: str | None = None,
+    gates: Sequence[str] = (),
 ) -> Pod:
     """A pod of one container asking for `memory` and `slots`, or of the given `containers`.
 
@@ -125,6 +127,7 @@ def pod(
         init_containers=tuple(init) or None,
         containers=tuple(containers or (container(memory=memory, slots=slots),)),
         priority=priority,
+        scheduling_gates=tuple(SchedulingGate(name=name) for name in gates) or None,
     )
     written: dict[str, str] = {}
     if cards is not None:

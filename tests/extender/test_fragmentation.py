@@ -1,4 +1,4 @@
-"""The metric of pods that wait, although they outrank others, because of fragmentation alone."""
+"""The metrics of pods that wait although they would fit, or although they outrank others."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ def cluster_of(*pods: Pod) -> Ledger:
     return ledger
 
 
-async def count(ledger: Ledger, *waiting: Pod, active: bool = True) -> int:
+async def look(ledger: Ledger, *waiting: Pod, active: bool = True) -> FragmentationWatch:
     by_uid = {pod.metadata.uid: pod for pod in waiting}
     watch = FragmentationWatch(ledger, waiting=by_uid, is_active=lambda: active)
     await watch.look()
-    return watch.pods
+    return watch
+
+
+async def count(ledger: Ledger, *waiting: Pod, active: bool = True) -> int:
+    return (await look(ledger, *waiting, active=active)).pods
 
 
 async def test_every_pod_that_is_held_up_counts() -> None:
@@ -46,6 +50,7 @@ async def test_every_pod_that_is_held_up_counts() -> None:
         ("is larger than any card", build.pod(memory=10001, priority=7)),
         ("needs no card", build.pod(memory=0, priority=7)),
         ("asks for nonsense", build.pod(memory="-1", priority=7)),
+        ("is held back", build.pod(memory=9000, priority=7, gates=["kueue.x-k8s.io/admission"])),
     ],
 )
 async def test_other_pods_do_not_count(why: str, pod: Pod) -> None:
@@ -60,11 +65,42 @@ async def test_a_pod_that_another_node_takes_does_not_count() -> None:
     assert await count(ledger, held_up) == 0
 
 
+async def test_waiting_pods_that_would_find_a_card_are_counted_each() -> None:
+    first, second = (build.pod(memory=6000) for _ in range(2))
+    waiting = first, second, build.pod(memory=8000, slots=2, priority=7), build.pod(memory=9000, priority=7)
+    assert (await look(cluster_of(), *waiting)).fitting == 3
+
+
+@pytest.mark.parametrize(
+    ("why", "pod"),
+    [
+        ("finds no room", build.pod(memory=6001)),
+        ("finds no two cards", build.pod(memory=8002, slots=2)),
+        ("needs no card", build.pod(memory=0)),
+        ("asks for nonsense", build.pod(memory="-1")),
+        ("is held back", build.pod(memory=6000, gates=["kueue.x-k8s.io/admission"])),
+    ],
+)
+async def test_nobody_need_ask_for_other_waiting_pods(why: str, pod: Pod) -> None:
+    assert (await look(cluster_of(), pod)).fitting == 0, why
+
+
+async def test_in_a_full_cluster_no_waiting_pod_would_find_a_card() -> None:
+    ledger = Ledger(names=NAMES, unit="MiB")
+    ledger.set_node(build.node("n1", cards=[10000]))
+    ledger.set_pod(build.pod("a", memory=10000, on="n1", cards=[0]))
+    waiting = [build.pod(memory=5000) for _ in range(3)]
+    assert (await look(ledger, *waiting)).fitting == 0
+    ledger.set_node(build.node("n2", cards=[10000]))
+    assert (await look(ledger, *waiting)).fitting == 3
+
+
 async def test_a_replica_that_is_not_active_counts_nothing() -> None:
-    assert await count(cluster_of(), build.pod(memory=9000, priority=7), active=False) == 0
+    found = await look(cluster_of(), build.pod(memory=9000, priority=7), build.pod(memory=1), active=False)
+    assert (found.pods, found.fitting) == (0, 0)
 
 
-async def test_the_count_is_in_the_metrics(cluster: Cluster, scheduler: Scheduler) -> None:
+async def test_the_counts_are_in_the_metrics(cluster: Cluster, scheduler: Scheduler) -> None:
     await cluster.node("n1", cards=[10000, 10000])
     for index, memory in enumerate((6000, 4000)):
         name = f"p{index}"
@@ -82,7 +118,10 @@ async def test_the_count_is_in_the_metrics(cluster: Cluster, scheduler: Schedule
         },
     )
     await cluster.pod("urgent", 9000, slots=1)
-    await until(lambda: scheduler.extender.waiting, what="urgent seen")
+    await cluster.pod("small", 100, slots=1)
+    await cluster.pod("smaller", 10, slots=1)
+    await until(lambda: len(scheduler.extender.waiting) == 3, what="all seen")
     await scheduler.extender.fragmentation.look()
     text = (await scheduler.http.get(f"{scheduler.url}/metrics")).text
     assert "\ngpushare_fragmentation_waiting_pods 1.0\n" in text
+    assert "\ngpushare_fitting_waiting_pods 2.0\n" in text

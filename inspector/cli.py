@@ -59,7 +59,7 @@ The PENDING column of the table sums up what pods in the last three states ask f
 
 exit codes:
   0  the answer was printed (with --watch: until Ctrl-C)
-  1  no such node, or neither the extender nor the API server answered
+  1  no such node, neither the extender nor the API server answered, or the output cannot be written
   2  usage
 
 The answer is the extender's own, asked for through the API server (get of services/proxy), or, where that is

@@ -63,12 +63,15 @@ class Additions:
     """One for every container that asks for memory; none where the device plugins count units."""
     scheduler: str = ""
     """The scheduler's name; empty: none."""
+    runtime_class: str = ""
+    """The name of the RuntimeClass that brings the cards into containers; empty: none."""
 
 
 class MutableSpec(PodSpec, frozen=True, kw_only=True, rename="camel"):
     """With what may be added to."""
 
     scheduler_name: str | None = None
+    runtime_class_name: str | None = None
 
 
 class _MutablePod(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +144,8 @@ def _patch(spec: MutableSpec, *, names: Names, additions: Additions) -> list[dic
     ]
     if asking and additions.scheduler and spec.scheduler_name in _NO_SCHEDULER:
         patch.append({"op": "add", "path": "/spec/schedulerName", "value": additions.scheduler})
+    if asking and additions.runtime_class and not spec.runtime_class_name:
+        patch.append({"op": "add", "path": "/spec/runtimeClassName", "value": additions.runtime_class})
     return patch
 
 

@@ -63,7 +63,11 @@ async def run(
             reserve=settings.reserve,
             elector=elector,
             audit_every=settings.audit_interval,
-            additions=Additions(slots=settings.add_slots, scheduler=settings.set_scheduler_name),
+            additions=Additions(
+                slots=settings.add_slots,
+                scheduler=settings.set_scheduler_name,
+                runtime_class=settings.set_runtime_class_name,
+            ),
         )
         async with (
             extender.running(),

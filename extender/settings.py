@@ -49,6 +49,8 @@ class ExtenderSettings(Settings):
     """give pods the slots that they lack; off where the device plugins count units"""
     set_scheduler_name: str = ""
     """schedulerName that admission gives to pods that ask for GPU memory and name none; empty: none"""
+    set_runtime_class_name: str = ""
+    """runtimeClassName that admission gives to pods that ask for GPU memory and name none; empty: none"""
     policy: Literal["binpack", "spread"] = "binpack"
     """which of the fitting cards a pod gets: the one with the least left, or the most"""
     reserve: Annotated[int, Field(ge=0)] = 0

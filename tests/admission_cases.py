@@ -607,6 +607,8 @@ class Added:
     """Places of the containers that get a slot, `containers/0`."""
     named: bool = False
     """Whether the pod gets the scheduler's name."""
+    runtime: str | None = None
+    """The runtime class that the pod names itself."""
 
     @property
     def pod(self) -> Pod:
@@ -615,6 +617,8 @@ class Added:
             spec["initContainers"] = list(self.init)
         if self.scheduler is not None:
             spec["schedulerName"] = self.scheduler
+        if self.runtime is not None:
+            spec["runtimeClassName"] = self.runtime
         return {"metadata": {"name": self.id.lower()}, "spec": spec}
 
     @property
@@ -625,8 +629,10 @@ class Added:
             each["image"] = "registry.example/app:1"
         return {"apiVersion": "v1", "kind": "Pod"} | pod
 
-    def patch(self, *, slots: bool = True, scheduler: str = SCHEDULER) -> list[dict[str, str]]:
-        """The operations of RFC 6902, where `slots` are added and pods that name none get `scheduler`."""
+    def patch(
+        self, *, slots: bool = True, scheduler: str = SCHEDULER, runtime: str = ""
+    ) -> list[dict[str, str]]:
+        """The operations of RFC 6902, where `slots` are added and pods that name none get these two."""
         adds = [
             {"op": "add", "path": f"/spec/{place}/resources/limits/aliyun.com~1gpu-slot", "value": "1"}
             for place in self.slots
@@ -634,6 +640,8 @@ class Added:
         ]
         if self.named and scheduler:
             adds.append({"op": "add", "path": "/spec/schedulerName", "value": scheduler})
+        if (self.slots or self.named) and self.runtime is None and runtime:
+            adds.append({"op": "add", "path": "/spec/runtimeClassName", "value": runtime})
         return adds
 
 
@@ -680,6 +688,13 @@ ADDED = (
         containers=(container({"gpu-mem": "5000"}),),
         scheduler="mine",
         slots=("containers/0",),
+    ),
+    Added(
+        id="another-runtime",
+        containers=(container({"gpu-mem": "5000"}),),
+        slots=("containers/0",),
+        named=True,
+        runtime="kata",
     ),
     Added(
         id="our-scheduler",

@@ -167,12 +167,15 @@ def test_a_pod_without_containers_is_left_to_the_api_server(spec: dict[str, Any]
 
 @pytest.mark.parametrize("added", ADDED, ids=lambda added: added.id)
 @pytest.mark.parametrize("scheduler", [SCHEDULER, ""], ids=["named", "unnamed"])
-@pytest.mark.parametrize("mode", ["slots", "units"])
-def test_both_modes_add_the_same(added: Added, mode: str, scheduler: str) -> None:
-    chart = policies({"devicePlugin": {"mode": mode}, "admission": {"setSchedulerName": bool(scheduler)}})
-    wanted = added.patch(slots=mode == "slots", scheduler=scheduler)
+@pytest.mark.parametrize(
+    ("mode", "runtime"), [("slots", ""), ("units", ""), ("slots", "nvidia"), ("units", "nvidia")]
+)
+def test_both_modes_add_the_same(added: Added, mode: str, scheduler: str, runtime: str) -> None:
+    admission = {"setSchedulerName": bool(scheduler), "setRuntimeClassName": runtime}
+    chart = policies({"devicePlugin": {"mode": mode}, "admission": admission})
+    wanted = added.patch(slots=mode == "slots", scheduler=scheduler, runtime=runtime)
     assert chart.patch(creation(added.pod)) == wanted
-    additions = Additions(slots=mode == "slots", scheduler=scheduler)
+    additions = Additions(slots=mode == "slots", scheduler=scheduler, runtime_class=runtime)
     assert by_the_extender(added.pod, additions=additions) == wanted
 
 

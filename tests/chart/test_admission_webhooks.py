@@ -146,9 +146,13 @@ def test_the_certificates_authority_is_known_to_the_api_server() -> None:
         ({"scheduler": {"name": "gpus"}}, {"--set-scheduler-name=gpus"}),
         ({"admission": {"setSchedulerName": False}}, set()),
         ({"scheduler": {"mode": "external"}}, set()),
+        (
+            {"scheduler": {"mode": "external"}, "admission": {"setRuntimeClassName": "nvidia"}},
+            {"--set-runtime-class-name=nvidia"},
+        ),
         ({"devicePlugin": {"mode": "units"}}, {"--set-scheduler-name=gpushare-scheduler", "--no-add-slots"}),
     ],
-    ids=["default", "renamed", "off", "external", "units"],
+    ids=["default", "renamed", "off", "external", "runtime", "units"],
 )
 def test_the_extender_adds_what_the_policy_would(values: Values, flags: set[str]) -> None:
     release = render(values, kubernetes="1.30")
@@ -158,7 +162,7 @@ def test_the_extender_adds_what_the_policy_would(values: Values, flags: set[str]
         for container in spec["containers"]
         if container["name"] == "extender"
         for each in container["args"]
-        if each.startswith(("--set-scheduler-name", "--no-add-slots"))
+        if each.startswith(("--set-", "--no-add-slots"))
     }
     assert arguments == flags
 

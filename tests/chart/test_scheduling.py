@@ -229,6 +229,10 @@ def test_a_missing_runtime_class_is_told_before_pods_fail_for_it(
 
 def test_pods_of_users_need_the_runtime_too() -> None:
     assert "runtimeClassName: nvidia" in render().notes
+    # Unless admission gives it to them.
+    assert "runtimeClassName" not in render({"admission": {"setRuntimeClassName": "nvidia"}}).notes
+    assert "setRuntimeClassName=nvidia" in render().notes
+    assert "setRuntimeClassName" not in render({"admission": {"mode": "none"}}).notes
     assert "runtimeClassName" not in render(SIMULATED).notes
     assert "runtimeClassName" not in render({"devicePlugin": {"runtimeClassName": ""}}).notes
 

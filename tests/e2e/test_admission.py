@@ -169,6 +169,41 @@ def test_whoever_named_a_scheduler_keeps_it(api: Api) -> None:
     assert try_pod(api, asked).json()["spec"]["schedulerName"] == "other"
 
 
+def test_pods_that_ask_get_the_runtime_class_where_they_name_none(
+    plane: ControlPlane, installation: Installation
+) -> None:
+    eventually(lambda: in_force(plane.api), what="the rules are in force")
+    api = plane.api
+    # The API server refuses names of classes that are not there.
+    for name in ("nvidia", "kata"):
+        runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": name}
+        api.ensure({**runtime, "metadata": {"name": name}})
+    with_class = render({**VALUES, "admission": {"setRuntimeClassName": "nvidia"}})
+    # Beside the release's own, which the webhooks may have replaced.
+    policy = with_class.one("MutatingAdmissionPolicy", "gpushare-pods")
+    binding = with_class.one("MutatingAdmissionPolicyBinding", "gpushare-pods")
+    policy["metadata"]["name"] = binding["metadata"]["name"] = "gpushare-runtime"
+    binding["spec"]["policyName"] = "gpushare-runtime"
+
+    def runtime_of(case: str, **spec: str) -> str | None:
+        asked = pod_of(case)
+        answer = try_pod(api, {**asked, "spec": {**asked["spec"], **spec}})
+        assert answer.status_code == 201, answer.text
+        found: str | None = answer.json()["spec"].get("runtimeClassName")
+        return found
+
+    try:
+        for item in (policy, binding):
+            api.create(item)
+        eventually(lambda: runtime_of("V14-1e3") == "nvidia", what="the policy adds it")
+        assert runtime_of("V14-1e3", runtimeClassName="kata") == "kata"
+        assert runtime_of("others-plain") is None
+    finally:
+        for item in (binding, policy):
+            api.delete(f"{api.collection(item)}/gpushare-runtime")
+        eventually(lambda: runtime_of("V14-1e3") is None, what="it adds it no more")
+
+
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])
 def test_a_workload_hears_at_apply_what_its_pods_will_be_refused_for(
     plane: ControlPlane, installation: Installation, kind: str

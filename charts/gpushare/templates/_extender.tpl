@@ -37,6 +37,9 @@
     {{- with include "gpushare.schedulerNameToSet" . }}
     - --set-scheduler-name={{ . }}
     {{- end }}
+    {{- with .Values.admission.setRuntimeClassName }}
+    - --set-runtime-class-name={{ . }}
+    {{- end }}
     {{- end }}
     {{- if .Values.scheduler.ui }}
     - --ui

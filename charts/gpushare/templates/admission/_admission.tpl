@@ -7,7 +7,7 @@
 
 {{/* "true" if there is anything to add to a pod: units need no slots. */}}
 {{- define "gpushare.mutates" -}}
-{{- if or (eq .Values.devicePlugin.mode "slots") (include "gpushare.schedulerNameToSet" .) -}}true{{- end -}}
+{{- if or (eq .Values.devicePlugin.mode "slots") (include "gpushare.schedulerNameToSet" .) .Values.admission.setRuntimeClassName -}}true{{- end -}}
 {{- end }}
 
 {{/* All namespaces but those that the cluster, and whoever answers the webhooks, may need to start. Policies are

@@ -34,6 +34,7 @@ NOT_OURS = {
     # Flags that the documents name in prose, and whose they are.
     "--config": "kube-scheduler",
     "--policy-config-file": "kube-scheduler",
+    "--pod-max-in-unschedulable-pods-duration": "kube-scheduler",
     "--memory-unit": "the classic device plugin",
     "--gpu-memory-utilization": "vLLM",
     "--gpu-reset": "nvidia-smi",

@@ -13,11 +13,15 @@ SLICE = 0.002
 """Seconds of work before others may run."""
 
 
-async def in_slices(items: Iterable[T]) -> AsyncGenerator[T]:
-    """Yield the items, giving way to the event loop whenever a slice of time is used up."""
+async def in_slices(items: Iterable[T], *, rest: float = 0.0) -> AsyncGenerator[T]:
+    """Yield the items, giving way to the event loop whenever a slice of time is used up.
+
+    A request takes several turns of the loop, and waits for a slice at each. Work that has time rests for
+    `rest` seconds after a slice, and delays a request by one slice at most.
+    """
     begun = time.perf_counter()
     for item in items:
         yield item
         if time.perf_counter() - begun > SLICE:
-            await asyncio.sleep(0)
+            await asyncio.sleep(rest)
             begun = time.perf_counter()

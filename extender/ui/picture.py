@@ -29,6 +29,9 @@ taken yet stays small."""
 MOST_WAITING = 200
 """Waiting pods that are told of one by one, the oldest."""
 
+REST = 0.001
+"""Seconds after each slice of work for a reader: verbs come first."""
+
 _LOOK = 1.0
 _SHARE_OF_TIME = 0.05
 """Of the event loop for what waits, at most: with many requests over many nodes, looks become rarer."""
@@ -78,7 +81,7 @@ class Picture:
         """What has changed on the next of these nodes: about as much as is told at once."""
         nodes: list[bytes] = []
         size = 0
-        async with contextlib.aclosing(in_slices(names)) as sliced:
+        async with contextlib.aclosing(in_slices(names, rest=REST)) as sliced:
             async for name in sliced:
                 view = self._ledger.view(name)
                 if self._told.get(name) is view:

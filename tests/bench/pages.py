@@ -20,7 +20,7 @@ from tests.bench.table import Promise, show
 NODES = 1000
 SECONDS = 12.0
 PAUSE = 0.02
-SLOWDOWN_HOLDS = 5.0  # times, of the 99th percentile
+SLOWDOWN_HOLDS = 10.0  # times, of the 99th percentile; each reader on its own made it hundreds
 
 
 def filter_times(port: int) -> list[float]:

@@ -57,25 +57,45 @@ async def test_a_node_is_written_down_once_for_all_readers() -> None:
     assert scribe.described == ["n1", "n2", "n2"]
 
 
-async def test_readers_go_through_the_nodes_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+class Watched(Ledger):
+    """Counts the looks at its nodes."""
+
     looks = 0
 
-    class Watched(Ledger):
-        def view(self, name: str) -> NodeView:
-            nonlocal looks
-            looks += 1
-            return super().view(name)
+    def view(self, name: str) -> NodeView:
+        self.looks += 1
+        return super().view(name)
 
+
+async def test_readers_go_through_the_nodes_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE", 0.0)  # gives way after every node
-    ledger, texts = cluster_of("n1", "n2", "n3", ledger=Watched(names=NAMES, unit="MiB")), NodeTexts()
+    monkeypatch.setattr(pictures, "REST", 0.0)
+    ledger, texts = Watched(names=NAMES, unit="MiB"), NodeTexts()
+    cluster_of("n1", "n2", "n3", ledger=ledger)
     reading = [asyncio.create_task(told(Picture(ledger, texts=texts))) for _ in range(8)]
     most = 0
     while not all(task.done() for task in reading):
-        before = looks
+        before = ledger.looks
         await asyncio.sleep(0)  # whoever else is ready gets a slice
-        most = max(most, looks - before)
+        most = max(most, ledger.looks - before)
     assert most == 1
-    assert looks == 8 * 3
+    assert ledger.looks == 8 * 3
+
+
+async def test_a_request_waits_for_one_slice_however_many_turns_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE", 0.0)
+    monkeypatch.setattr(pictures, "REST", 60.0)  # however slow this machine is
+    ledger, texts = Watched(names=NAMES, unit="MiB"), NodeTexts()
+    cluster_of("n1", "n2", "n3", ledger=ledger)
+    reading = [asyncio.create_task(told(Picture(ledger, texts=texts))) for _ in range(8)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert ledger.looks == 1
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
 
 
 async def test_much_is_told_in_several_events(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,22 @@ async def test_a_gap_says_what_is_free_as_long_as_there_is_room(reader: Reader) 
     async with page_of(with_pods(12_207, cards=4)) as url:
         page = await reader.open(url)
         assert await page.locator(".free").first.inner_text() == "4,069"
-        await page.set_viewport_size({"width": 1800, "height": 700})
+        await page.set_viewport_size({"width": 2000, "height": 700})
         await reader.until("document.querySelector('.free').innerText === '4,069 free'")
+
+
+async def test_no_number_in_a_bar_is_cut_off(reader: Reader) -> None:
+    extender = quiet_extender()
+    tell(extender, fleet.large_fleet(45))
+    async with page_of(extender) as url:
+        page = await reader.open(url)
+        shown, cut = await page.evaluate(
+            "() => { const texts = [...document.querySelectorAll('.free span')];"
+            " const cut = texts.filter((each) => each.scrollWidth > each.clientWidth);"
+            " return [texts.length, cut.map((each) => each.textContent)]; }"
+        )
+        assert shown > 50
+        assert cut == []
 
 
 async def test_nothing_is_called_free_that_nobody_gets(reader: Reader) -> None:

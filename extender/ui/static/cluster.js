@@ -73,9 +73,6 @@ export function pendingOf(node) {
 /** Units of the node that are gone: what is booked on its cards, and what is pending. As the table has it. */
 export const allocatedOf = (node) => node.usedGPU + pendingOf(node);
 
-/** What a new pod may still get of a card. */
-export const freeOf = (node, card) => (node.closed ? 0 : card.freeGPU);
-
 /** What is wrong with a node, as sentences with a kind; empty where all is well. */
 export function problemsOf(node, unit) {
   const found = [];
@@ -122,8 +119,8 @@ export function totals(cluster) {
     sum.used += allocatedOf(node);
     sum.pending += pendingOf(node);
     for (const card of node.devs) {
-      sum.free += freeOf(node, card);
-      sum.largest = Math.max(sum.largest, freeOf(node, card));
+      sum.free += card.freeGPU;
+      sum.largest = Math.max(sum.largest, card.freeGPU);
     }
     for (const pod of podsOf(node)) {
       namespaces.set(pod.namespace, (namespaces.get(pod.namespace) ?? 0) + pod.usedGPU);

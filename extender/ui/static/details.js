@@ -1,7 +1,7 @@
 // What is under the pointer or has the focus, in full; kept open by a click or Enter.
 
 import { el, renew, amount, number, age, colour } from "./dom.js";
-import { allocatedOf, freeOf, pendingOf, problemsOf } from "./cluster.js";
+import { allocatedOf, pendingOf, problemsOf } from "./cluster.js";
 import { isSettled, standing } from "./parts.js";
 
 const NO_LIMIT = 2147483647; // slots of a node whose device plugin announces none
@@ -166,7 +166,7 @@ function aboutCard(card, { node, unit }) {
       ["Health", card.healthy ? "healthy" : `unhealthy: ${card.reason || "no reason given"}`],
       ["Allocated", `${number(card.usedGPU)} of ${amount(card.totalGPU, unit)}`],
       card.overCommit > 0 && ["Over-committed", `by ${amount(card.overCommit, unit)}`],
-      ["Free", amount(freeOf(node, card), unit)],
+      ["Free", amount(card.freeGPU, unit)],
       ["Slots", slots],
       !card.pods.length && ["Pods", "none"],
     ]),

@@ -75,7 +75,7 @@ def verb_routes(extender: Extender) -> APIRouter:
                 )
         except GpuShareError as error:
             log.info("filter error=%r", str(error))
-            return _json(FilterResult(error=str(error)), outcome=_outcome(error))
+            return _refusal(_json(FilterResult(error=str(error)), outcome=_outcome(error)), error)
         # Counted once the answer is out: kube-scheduler waits for that one.
         asyncio.get_running_loop().call_soon(extender.metrics.filtered, result)
         fit = len(args.names()) - len(result.failed_nodes) - len(result.failed_and_unresolvable_nodes)
@@ -99,7 +99,7 @@ def verb_routes(extender: Extender) -> APIRouter:
             return _json(scores, outcome="ok")
         except GpuShareError as error:  # the answer has no place for an error: kube-scheduler logs the status
             log.info("prioritize error=%r", str(error))
-            return JSONResponse({"error": str(error)}, status_code=400)
+            return _refusal(JSONResponse({"error": str(error)}, status_code=400), error)
 
     @routes.post(f"{PREFIX}/preempt")
     @timed("preempt")
@@ -111,7 +111,7 @@ def verb_routes(extender: Extender) -> APIRouter:
             result = await choose_nodes(args, ledger=extender.ledger)
         except GpuShareError as error:  # as prioritize; kube-scheduler evicts nobody then and tries again
             log.info("preempt error=%r", str(error))
-            return JSONResponse({"error": str(error)}, status_code=400)
+            return _refusal(JSONResponse({"error": str(error)}, status_code=400), error)
         return _json(result, outcome="ok" if result.node_name_to_meta_victims else "none_helps")
 
     @routes.post(f"{PREFIX}/bind")
@@ -128,7 +128,7 @@ def verb_routes(extender: Extender) -> APIRouter:
             extender.metrics.refused("bind", error)
             if args is not None and not isinstance(error, NotReadyError):
                 extender.events.bind_refused(args, error)
-            return _json(BindingResult(error=str(error)), outcome=_outcome(error))
+            return _refusal(_json(BindingResult(error=str(error)), outcome=_outcome(error)), error)
         return _json(BindingResult(), outcome="bound")
 
     return routes
@@ -175,9 +175,10 @@ def probe_routes(extender: Extender) -> APIRouter:
 
     @routes.get("/readyz", response_class=PlainTextResponse)
     async def readyz() -> Response:
-        """Whether the verbs are answered and will be; the reason where not."""
+        """Whether new requests may be sent here; the reason where not."""
         problem = extender.unready
-        return PlainTextResponse(problem or "ok", status_code=503 if problem else 200)
+        said = problem or ("ok" if extender.is_active else "standby")
+        return PlainTextResponse(said, status_code=503 if problem else 200)
 
     return routes
 
@@ -253,6 +254,14 @@ _NO_SUCH_NODE: dict[int | str, dict[str, Any]] = {
 
 def _json(value: object, *, outcome: str) -> Response:
     return answer(msgspec.json.encode(value), outcome=outcome)
+
+
+def _refusal(response: Response, error: GpuShareError) -> Response:
+    """Of a replica that does not answer it ends the connection: kube-scheduler keeps its connections, and a
+    Service sends only new ones to another replica."""
+    if isinstance(error, NotReadyError):
+        response.headers["Connection"] = "close"
+    return response
 
 
 def _outcome(error: GpuShareError) -> str:

@@ -14,6 +14,7 @@ from extender.audit import EVERY, Audit
 from extender.binder import Binder
 from extender.events import ExtenderEvents
 from extender.fragmentation import FragmentationWatch
+from extender.leaderlabel import LeaderLabel
 from extender.metrics import RequestMetrics
 from extender.nodetexts import NodeTexts
 from extender.secondlook import SecondLook
@@ -48,11 +49,13 @@ class Extender:
         policy: Policy,
         reserve: int = 0,
         elector: Elector | None = None,
+        label: LeaderLabel | None = None,
         audit_every: float = EVERY,
         additions: Additions | None = None,
     ) -> None:
         """`reserve` units of every card are never given out; `audit_every` is in seconds.
 
+        With `label` the leader is found by it, and a replica that stands by is ready.
         `additions` are what admission gives to pods that lack it: slots, if nothing else is said.
         """
         self.names = names
@@ -60,6 +63,7 @@ class Extender:
         self.ledger = Ledger(names=names, unit=unit, reserve=reserve)
         self.texts = NodeTexts()
         self._elector = elector
+        self._label = label
         self._draining = False
         self._state = state = ClusterState(self.ledger)
         self._nodes = Reflector(api, "/api/v1/nodes", kind=Node, view=state.nodes)
@@ -127,8 +131,18 @@ class Extender:
 
     @property
     def unready(self) -> str | None:
-        """Why nothing new should be sent here, `None` when it may."""
-        return "shutting down" if self._draining else self.problem
+        """Why nothing new should be sent here, `None` when it may.
+
+        Where a Service finds the leader by its label, nothing is sent to others: so they are ready.
+        """
+        if self._draining:
+            return "shutting down"
+        if self._label is None:
+            return self.problem
+        if self.unsynced or self._not_leading is None:
+            return self.unsynced or self._label.problem(leads=True)
+        problem = self._label.problem(leads=False)
+        return problem and f"{self._not_leading}; {problem}"
 
     @property
     def problem(self) -> str | None:
@@ -172,13 +186,18 @@ class Extender:
         for watch in watches:
             watch.add_done_callback(_log_fault)
         election = asyncio.create_task(self._compete())
-        election.add_done_callback(_log_fault)
+        labelling = asyncio.create_task(self._keep_label())
+        for task in (election, labelling):
+            task.add_done_callback(_log_fault)
         try:
             yield self
         finally:
             await self.binder.close()
             election.cancel()
-            await asyncio.gather(election, return_exceptions=True)
+            labelling.cancel()
+            await asyncio.gather(election, labelling, return_exceptions=True)
+            if self._label is not None:  # before another can lead
+                await self._label.take_off()
             # Where a write may still land, the lease is left to run out instead of being handed on at once.
             if self._elector is not None and not self.binder.unsettled:
                 await self._elector.release()
@@ -192,6 +211,11 @@ class Extender:
         if self._elector is not None:
             await self.synced()
             await self._elector.run(elected=self.became_active)
+
+    async def _keep_label(self) -> None:
+        """Let the pod's label say whether this replica leads and will go on."""
+        if self._label is not None:
+            await self._label.keep(leads=lambda: not self._draining and self._not_leading is None)
 
 
 def _log_fault(task: asyncio.Task[None]) -> None:

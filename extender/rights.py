@@ -30,3 +30,13 @@ ELECTION_RIGHTS = (
     ),
 )
 """In addition, where replicas elect a leader."""
+
+LABEL_RIGHTS = (
+    Right(
+        resource="pods",
+        verbs=("patch",),
+        why="the leader's label on its own pod, with --leader-label; in the namespace of --pod-namespace",
+        scope="namespace",
+    ),
+)
+"""In addition, where a Service finds the leader by its label."""

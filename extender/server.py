@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from extender.admission import Additions
 from extender.core import Extender
+from extender.leaderlabel import LeaderLabel
 from extender.listeners import Listeners, open_listeners
 from extender.reloading import reloads
 from extender.settings import ExtenderSettings
@@ -53,7 +54,7 @@ async def run(
     listeners = open_listeners(settings)  # before anything else: a port in use ends a second copy at once
     async with (
         await KubeApi.connect(settings.kubeconfig, user_agent=AGENT) as api,
-        _elector(settings) as elector,
+        _election(settings) as (elector, label),
     ):
         extender = Extender(
             api,
@@ -62,6 +63,7 @@ async def run(
             policy=settings.default_policy,
             reserve=settings.reserve,
             elector=elector,
+            label=label,
             audit_every=settings.audit_interval,
             additions=Additions(
                 slots=settings.add_slots,
@@ -101,13 +103,18 @@ async def spare_the_first_list(extender: Extender) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _elector(settings: ExtenderSettings) -> AsyncIterator[Elector | None]:
-    """The candidate for leadership, with connections of its own: no renewal waits behind binds."""
+async def _election(settings: ExtenderSettings) -> AsyncIterator[tuple[Elector | None, LeaderLabel | None]]:
+    """The candidate for leadership and its label, on connections where no renewal waits behind binds."""
     if not settings.leader_elect:
-        yield None
+        yield None, None
         return
     agent = f"{AGENT}/leader-election"
     async with await KubeApi.connect(settings.kubeconfig, user_agent=agent) as api:
-        yield Elector(
+        label = None
+        if settings.leader_label:
+            pod, namespace = settings.pod_name, settings.pod_namespace
+            label = LeaderLabel(api, key=settings.leader_label, pod=pod, namespace=namespace)
+        elector = Elector(
             api, name=settings.lease_name, namespace=settings.lease_namespace, identity=new_identity()
         )
+        yield elector, label

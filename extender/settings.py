@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,6 +16,11 @@ from gpushare.placement import Policy
 from kubeapi.leases import pod_namespace
 from kubeapi.listen import are_one, split_address
 from kubeapi.settings import Settings
+
+
+def variable_pod_name() -> str:
+    """POD_NAME, as the downward API is commonly wired."""
+    return os.environ.get("POD_NAME", "")
 
 
 class ExtenderSettings(Settings):
@@ -63,6 +70,12 @@ class ExtenderSettings(Settings):
     """the Lease that the replicas compete for"""
     lease_namespace: Annotated[str, Field(default_factory=pod_namespace)]
     """its namespace: by default the pod's own, kube-system outside of a cluster"""
+    leader_label: str = ""
+    """label that the leader puts on its own pod for a Service to select by; the others are ready too, then"""
+    pod_name: Annotated[str, Field(default_factory=variable_pod_name)]
+    """name of the pod this runs in, for --leader-label; also read from POD_NAME"""
+    pod_namespace: Annotated[str, Field(default_factory=pod_namespace)]
+    """its namespace: by default the pod's own"""
     shutdown_grace: Annotated[float, Field(ge=0, le=600)] = 0.0
     """seconds to go on answering, not ready, after SIGTERM: what a Service needs to send nobody here"""
 
@@ -108,6 +121,20 @@ class ExtenderSettings(Settings):
         if not value:
             raise ValueError("must not be empty")
         return value
+
+    @model_validator(mode="after")
+    def _label_is_one_of_a_pod(self) -> Self:
+        if not self.leader_label:
+            return self
+        if not _LABEL_KEY.fullmatch(self.leader_label):
+            raise ValueError(
+                f"--leader-label {self.leader_label} is no label of Kubernetes, as example.com/leader is"
+            )
+        if not self.leader_elect:
+            raise ValueError("--leader-label needs --leader-elect")
+        if not self.pod_name:
+            raise ValueError("--leader-label needs --pod-name (or POD_NAME): the pod that gets it")
+        return self
 
     @model_validator(mode="after")
     def _certificates_are_whole(self) -> Self:
@@ -172,5 +199,11 @@ def is_loopback(address: str) -> bool:
         return False  # another name: it resolves to whatever it resolves to
     return parsed == ipaddress.IPv6Address("::1") or parsed in _LOOPBACK
 
+
+# IsQualifiedName (1.36): a DNS subdomain may stand before the name.
+_LABEL_KEY = re.compile(
+    r"((?=[^/]{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"(?=[^/]{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
 
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")

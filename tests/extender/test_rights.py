@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from extender.rights import ELECTION_RIGHTS, RIGHTS
+from extender.rights import ELECTION_RIGHTS, LABEL_RIGHTS, RIGHTS
 from sandbox.apiserver import Rule
 from tests.extender.cluster import PREFIX, Cluster
 from tests.extender.serving import free_address, served
@@ -74,7 +74,17 @@ async def test_I4_replicas_that_elect_a_leader_need_a_lease_besides(cluster: Clu
     assert guard.used == guard.rights
 
 
+async def test_I4_a_leader_that_is_found_by_its_label_patches_its_pod_besides(cluster: Cluster) -> None:
+    guard = Guard(cluster.api, client=AGENT, rights=(*RIGHTS, *ELECTION_RIGHTS, *LABEL_RIGHTS))
+    await cluster.pod("mine")
+    label = ("--leader-label=gpushare/leader", "--pod-name=mine", "--pod-namespace=default")
+    await used(cluster, "--leader-elect", *label, guard=guard)
+    assert guard.used == guard.rights
+
+
 def test_I4_no_right_is_to_all_and_pods_are_only_read_and_bound() -> None:
     for _, resource, verb in uses((*RIGHTS, *ELECTION_RIGHTS)):
         assert "*" not in (resource, verb)
         assert resource in ("pods/binding", "events", "leases") or verb in ("get", "list", "watch")
+    (label,) = LABEL_RIGHTS
+    assert (label.resource, label.verbs, label.scope) == ("pods", ("patch",), "namespace")

@@ -164,3 +164,15 @@ class _OnceLoader(yaml.SafeLoader):
         twice = {key for key in keys if keys.count(key) > 1}
         assert not twice, f"{node.start_mark}: written twice: {twice}"
         return super().construct_mapping(node, deep=deep)
+
+
+def noted_configuration(release: Release) -> Any:
+    """The KubeSchedulerConfiguration that the notes of mode external print."""
+    _, _, rest = release.notes.partition("  apiVersion: kubescheduler")
+    lines = ("  apiVersion: kubescheduler" + rest).splitlines()
+    document = []
+    for line in lines:
+        if not line.startswith("  "):
+            break
+        document.append(line)
+    return yaml.safe_load("\n".join(document))

@@ -125,8 +125,7 @@ def test_they_reach_the_extender(mode: str) -> None:
         assert (asked["name"], asked["namespace"]) == ("gpushare-admission", "gpushare-system")
         assert asked["port"] == port["port"]
         assert asked["path"] in paths
-    # A replica that stands by is not ready, and can answer reviews.
-    assert service["spec"].get("publishNotReadyAddresses", False) is (mode == "external")
+    assert "publishNotReadyAddresses" not in service["spec"]
 
 
 def test_the_certificates_authority_is_known_to_the_api_server() -> None:

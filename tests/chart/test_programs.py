@@ -76,6 +76,7 @@ def test_the_service_asks_for_a_certificate_and_lets_one_replica_answer() -> Non
     assert settings.leader_elect
     assert settings.lease_namespace == NAMESPACE
     assert settings.shutdown_grace == 5
+    assert (settings.leader_label, settings.pod_namespace) == ("gpushare/leader", NAMESPACE)
     assert not settings.insecure
 
 

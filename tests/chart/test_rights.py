@@ -33,12 +33,13 @@ def test_I4_a_role_holds_what_the_code_lists_and_none_more(
 
 
 @pytest.mark.parametrize("mode", ["pair", "external"])
-def test_I4_leases_are_written_in_the_releases_namespace_only(mode: str) -> None:
+def test_I4_the_election_is_held_in_the_releases_namespace_only(mode: str) -> None:
     release = render({"scheduler": {"mode": mode}})
     role = release.one("Role", "gpushare-election")
+    labelling = extender.LABEL_RIGHTS if mode == "external" else ()
 
     assert role["metadata"]["namespace"] == NAMESPACE
-    assert allowed(role) == uses(extender.ELECTION_RIGHTS)
+    assert allowed(role) == uses((*extender.ELECTION_RIGHTS, *labelling))
 
 
 @pytest.mark.parametrize("name", SETS)

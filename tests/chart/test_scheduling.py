@@ -11,9 +11,10 @@ import yaml
 
 from extender.schedulerconfig import Call, Election, Profile, Tls, configuration
 from gpushare.placement import Policy
-from tests.chart.rendering import Release, render
+from tests.chart.rendering import Release, noted_configuration, render
 from tests.chart.secrets import upgrade
 
+MODES = ["pair", "external"]
 POLICIES = [Policy.BINPACK, Policy.SPREAD]
 
 
@@ -178,23 +179,46 @@ def test_pods_roll_when_the_configuration_changes_and_only_then() -> None:
     assert mark({"scheduler": {"replicas": 3}}) == mark({})
 
 
-def test_a_pair_can_be_drained_one_at_a_time() -> None:
-    release = render()
-    spec = release.one("PodDisruptionBudget", "gpushare-scheduler")["spec"]
-    (first, *_) = pod(release)["affinity"]["podAntiAffinity"][
+@pytest.mark.parametrize("mode", MODES)
+def test_replicas_can_be_drained_one_at_a_time(mode: str) -> None:
+    release = render({"scheduler": {"mode": mode}})
+    (budget,) = release.of("PodDisruptionBudget")
+    deployment = release.one("Deployment", budget["metadata"]["name"])["spec"]
+    (first, *_) = deployment["template"]["spec"]["affinity"]["podAntiAffinity"][
         "preferredDuringSchedulingIgnoredDuringExecution"
     ]
 
-    assert spec["maxUnavailable"] == 1
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": deployment["selector"]}
     assert first["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert not render({"scheduler": {"mode": mode, "podDisruptionBudget": {"enabled": False}}}).of(
+        "PodDisruptionBudget"
+    )
 
 
-def test_only_the_leader_is_ready_so_nothing_waits_for_the_others() -> None:
-    release = render({"scheduler": {"mode": "external"}})
-    strategy = release.one("Deployment", "gpushare-extender")["spec"]["strategy"]
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rollout_waits_for_each_new_replica_before_an_old_one_goes(mode: str) -> None:
+    (deployment,) = render({"scheduler": {"mode": mode}}).of("Deployment")
 
-    assert strategy["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "100%"}
-    assert not release.of("PodDisruptionBudget")
+    assert deployment["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    assert "progressDeadlineSeconds" not in deployment["spec"]
+
+
+def test_the_extenders_service_goes_by_the_leaders_label_which_no_pod_starts_with() -> None:
+    release = render({"scheduler": {"mode": "external"}}, kubernetes="1.30")
+    selector = release.one("Service", "gpushare-extender")["spec"]["selector"]
+    template = release.one("Deployment", "gpushare-extender")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+
+    assert selector["gpushare/leader"] == "true"
+    assert "--leader-label=gpushare/leader" in container["args"]
+    assert {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}} in container["env"]
+    assert "--pod-name=$(POD_NAME)" in container["args"]
+    assert "gpushare/leader" not in template["metadata"]["labels"]
+    # A standby can answer reviews.
+    assert "gpushare/leader" not in release.one("Service", "gpushare-admission")["spec"]["selector"]
 
 
 SYSTEM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}
@@ -239,18 +263,6 @@ def test_pods_of_users_need_the_runtime_too() -> None:
 
 def pair_configuration(release: Release) -> Any:
     return yaml.safe_load(release.one("ConfigMap", "gpushare-scheduler")["data"]["config.yaml"])
-
-
-def noted_configuration(release: Release) -> Any:
-    """The indented document among the notes."""
-    _, _, rest = release.notes.partition("  apiVersion: kubescheduler")
-    lines = ("  apiVersion: kubescheduler" + rest).splitlines()
-    document = []
-    for line in lines:
-        if not line.startswith("  "):
-            break
-        document.append(line)
-    return yaml.safe_load("\n".join(document))
 
 
 def snippets(notes: str, *, of: str) -> list[str]:

@@ -22,8 +22,7 @@ from extender.schedulerconfig import (
 )
 from extender.settings import ExtenderSettings
 from gpushare.placement import Policy
-from tests.chart.rendering import render
-from tests.chart.test_scheduling import noted_configuration
+from tests.chart.rendering import noted_configuration, render
 
 SHIPPED = Path(__file__).parents[2] / "scheduler-policy.json"
 HTTPS = Call(

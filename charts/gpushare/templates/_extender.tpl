@@ -21,6 +21,9 @@
     - --client-ca=/etc/gpushare/tls/ca.crt
     - --leader-elect
     - --lease-namespace={{ .Release.Namespace }}
+    - --leader-label={{ include "gpushare.leaderLabel" . }}
+    - --pod-name=$(POD_NAME)
+    - --pod-namespace={{ .Release.Namespace }}
     - --shutdown-grace={{ .Values.external.shutdownGrace }}
     {{- else }}
     # kube-scheduler beside it, and nobody else.
@@ -44,6 +47,11 @@
     {{- if .Values.scheduler.ui }}
     - --ui
     {{- end }}
+  {{- if $external }}
+  env:
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- end }}
   ports:
     {{- if $external }}
     - {name: verbs, containerPort: 39999}

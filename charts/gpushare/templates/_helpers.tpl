@@ -56,6 +56,11 @@ app.kubernetes.io/component: {{ . }}
 {{- if eq .Values.scheduler.mode "external" -}}extender{{- else -}}scheduler{{- end -}}
 {{- end }}
 
+{{/* By which the Service of mode external finds the replica that leads: its value is "true" there. */}}
+{{- define "gpushare.leaderLabel" -}}
+gpushare/leader
+{{- end }}
+
 {{/* policy, webhook or none. */}}
 {{- define "gpushare.admissionMode" -}}
 {{- if ne .Values.admission.mode "auto" -}}

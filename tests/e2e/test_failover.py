@@ -5,24 +5,18 @@ Both scenes fill every card to its last unit, so that a card given twice would s
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from tests.e2e.api import Api
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.installation import Installation
+from tests.e2e.load import CARDS, NODES, PODS, Load, bound
 from tests.e2e.pair import LEASE, Pair
 from tests.e2e.programs import eventually
-from tests.e2e.workload import add_node, held, placement, pod
+from tests.e2e.workload import add_node, held
 
-NODES = 10
-CARDS = [16000] * 4
-SHARE = 4000
-PODS = NODES * len(CARDS) * 4
-A_SECOND = 25
 GONE_LEASE = 15
 """Seconds that kube-scheduler's Lease lasts (1.36)."""
 
@@ -47,29 +41,6 @@ def pairs(installation: Installation, request: pytest.FixtureRequest) -> Iterato
     assert [line for each in started for line in each.denied()] == []
 
 
-class Load:
-    """Pods that come in at a steady rate, from a thread of its own."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._thread = threading.Thread(target=self._run)
-        self.created = 0
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-
-    def _run(self) -> None:
-        begin = time.monotonic()
-        for number in range(PODS):
-            time.sleep(max(0.0, begin + number / A_SECOND - time.monotonic()))  # the rate, not a wait
-            self._api.create(pod(f"p{number}", SHARE))
-            self.created += 1
-
-
 def told_to_end(pair: Pair) -> None:
     """As kubelet ends the Deployment's pod: the extender at once, kube-scheduler after its preStop."""
     pair.extender.terminate()
@@ -83,10 +54,6 @@ def killed(pair: Pair) -> None:
     """As when its node goes."""
     pair.extender.kill()
     pair.scheduler.kill()
-
-
-def bound(api: Api) -> int:
-    return sum(placement(item) != ("", "") for item in api.pods())
 
 
 @pytest.mark.parametrize("ending", [told_to_end, killed], ids=["told-to-end", "killed"])

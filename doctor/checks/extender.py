@@ -9,6 +9,9 @@ from doctor.cluster import Answer, Cluster, Replica, Unseen
 from doctor.findings import Verdict, counted, fail, ok, skip, some, unseen, warn
 from doctor.objects import SeenPod
 
+STANDBY = "standby"
+"""What an extender that is ready and does not lead says of itself."""
+
 PATIENCE = 60.0
 """Seconds a pod may wait before anybody asks why."""
 
@@ -32,8 +35,6 @@ def extender_running(cluster: Cluster) -> Verdict:
         )
     wanted, ready = found.spec.replicas or 0, found.status.ready_replicas or 0
     said = f"Deployment {found.key}: {ready} of {counted(wanted, 'replica')} ready"
-    if cluster.is_external:  # the standby is not ready, on purpose
-        return ok(said) if ready else fail(said, remedy=_LOOK.format(found=found.key), objects=_pods(cluster))
     if not ready:
         return fail(said, remedy=_LOOK.format(found=found.key), objects=_pods(cluster))
     if ready < wanted:
@@ -75,19 +76,22 @@ def extender_ready(cluster: Cluster) -> Verdict:
         return _nobody_asked(replicas)
     ready = [each.name for each, answer in asked if answer.status == 200]
     others = [f"{each.name}: {_sentence(answer)}" for each, answer in asked if answer.status != 200]
-    standing_by = cluster.is_external and all("not the leader" in each for each in others)
+    standing_by = [each.name for each, answer in asked if answer.status == 200 and answer.text == STANDBY]
     if not ready:
         return fail(
             "no extender is ready: kube-scheduler's calls are refused", remedy=_UNREADY, objects=others
         )
-    if others and not standing_by:
+    if ready == standing_by:
+        return fail("no extender leads: kube-scheduler's calls are refused", remedy=_UNREADY, objects=ready)
+    if others:
         return warn(f"{counted(len(others), 'extender')} not ready", remedy=_UNREADY, objects=others)
     said = f"ready: {some(ready)}"
-    return ok(said + (f"; {counted(len(others), 'standby')}" if others else ""))
+    return ok(said + (f"; {len(standing_by)} of them to take over" if standing_by else ""))
 
 
 _UNREADY = (
     "not synced: see its log for the API server's answer (rights, network); not the leader: see the Lease; "
+    "a label that cannot be written: the Role; "
     "a minute after a start this passes by itself"
 )
 

@@ -63,7 +63,7 @@ class Clinic:
     async def make_external(self) -> None:
         """The same cluster, whose control plane's own kube-scheduler is to ask the extender."""
         made = snapshot.chart("scheduler", mode="external").one("Deployment", EXTERNAL)
-        self.front.lists[f"{APPS}/deployments"] = [made | {"status": {"readyReplicas": 1}}]
+        self.front.lists[f"{APPS}/deployments"] = [made | {"status": {"readyReplicas": 2}}]
         del self.front.objects[CONFIG]
         self.front.objects[LEASE.replace(PAIR, EXTERNAL)] = self.front.objects.pop(LEASE)
         for node in ("n1", "n2"):

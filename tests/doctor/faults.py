@@ -59,6 +59,12 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         "gpushare-extender",
     ),
     (
+        "extender-running",
+        lambda: external(deployments=(snapshot.deployment(external=True, ready=1),)),
+        WARN,
+        "1 of 2 replicas ready",
+    ),
+    (
         "extender-reachable",
         lambda: with_extender(reached=Answer(status=0, text="no endpoints available for service")),
         FAIL,
@@ -77,6 +83,14 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         ),
         WARN,
         "s-1: stopping",
+    ),
+    (
+        "extender-ready",
+        lambda: with_extender(
+            replicas=tuple(replica(name, ready=Answer(status=200, text="standby")) for name in ("e-0", "e-1"))
+        ),
+        FAIL,
+        "no extender leads",
     ),
     ("extender-ready", lambda: with_extender(replicas=()), SKIP, "extender-running"),
     ("scheduler-active", lambda: broken(lease=None), FAIL, "ever been active"),

@@ -304,7 +304,7 @@ def external(**changes: Any) -> Cluster:
         container="kube-scheduler",
         args=["--config=/etc/kubernetes/gpushare/config.yaml"],
     )
-    standby = Answer(status=503, text="not the leader: e-0 holds lease gpushare-system/gpushare-extender")
+    standby = Answer(status=200, text="standby")
     seen_extender = replace(
         healthy().extender, replicas=(replica("e-0"), replica("e-1", ready=standby, calls=0))
     )
@@ -312,7 +312,7 @@ def external(**changes: Any) -> Cluster:
         healthy(),
         pods=(pod("a", on="n1", cards=[0], phase="Running", scheduler="default-scheduler"),),
         asks=admitted(scheduler="default-scheduler"),
-        deployments=(deployment(external=True, ready=1),),
+        deployments=(deployment(external=True),),
         lease=lease("gpushare-extender"),
         config=None,
         extender=seen_extender,

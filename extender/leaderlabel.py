@@ -37,9 +37,8 @@ class LeaderLabel:
         self._pod = f"{namespace}/{pod}"
         self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
         self._again = again
-        self._is_on: bool | None = (
-            None  # unknown: a container that starts anew finds its pod's labels as they were
-        )
+        # Unknown: a container that starts again finds its pod's labels as they were.
+        self._is_on: bool | None = None
         self._trouble = ""
 
     def problem(self, *, leads: bool) -> str | None:

@@ -112,6 +112,23 @@ async def test_V7_the_label_goes_with_the_lease_and_comes_to_the_next_leader(clu
         await says(first, 200, "standby")
 
 
+async def test_a_label_whose_answer_was_lost_may_be_on(cluster: Cluster) -> None:
+    clock = Clock()
+    async with two(cluster, clock) as (_, second):
+        cluster.faults.add(Rule(action="hold", client=LEASE_CLIENT))
+        cluster.faults.add(Rule(action="drop", when="after", method="PATCH", path="/pods/second$"))
+        await second.succeeding(clock)
+        await until(lambda: "second" in labelled(cluster), what="it is labelled and does not know")
+        await says(second, 503, "not put on pod default/second")
+        cut = cluster.faults.add(Rule(action="hold", client="second/leader-election"))
+        await asyncio.wait_for(cut.struck(), DEADLINE)
+        clock.now += 11.0
+        status, said = await second.readiness()
+        assert status == 503
+        assert "could not be renewed; label" in said
+        cluster.faults.clear()
+
+
 async def test_a_container_that_starts_again_is_not_ready_before_the_label_it_left_is_off(
     cluster: Cluster,
 ) -> None:

@@ -21,8 +21,9 @@ class Extender:
     def __init__(self, address: str) -> None:
         self._http = httpx.AsyncClient(base_url=f"http://{address}")
 
-    async def is_ready(self) -> bool:
-        return (await self._http.get("/readyz")).status_code == 200
+    async def answers(self) -> bool:
+        """Whether it is ready, and no standby."""
+        return (await self._http.get("/readyz")).text == "ok"
 
     async def bind(self, pod: dict[str, Any], *, node: str) -> str:
         meta = pod["metadata"]
@@ -42,7 +43,7 @@ async def used(cluster: Cluster, *argv: str, guard: Guard) -> None:
     async with served(cluster, f"--listen={address}", *argv):
         extender = Extender(address)
         async with asyncio.timeout(DEADLINE):
-            while not await extender.is_ready():  # noqa: ASYNC110 — a probe has to be asked
+            while not await extender.answers():  # noqa: ASYNC110 — a probe has to be asked
                 await asyncio.sleep(0.01)
         pod = await cluster.pod("a", 3000)
         lost = cluster.faults.add(

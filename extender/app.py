@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -68,11 +69,16 @@ def verb_routes(extender: Extender) -> APIRouter:
         try:
             args = decode_args(await request.body())
             extender.check_ready()
-            result = filter_nodes(args, ledger=extender.ledger, policy=extender.policy)
+            look = partial(
+                filter_nodes,
+                args,
+                ledger=extender.ledger,
+                nominations=extender.nominations,
+                policy=extender.policy,
+            )
+            result = look()
             if result.none_fits_yet:
-                result = await extender.second_look(
-                    lambda: filter_nodes(args, ledger=extender.ledger, policy=extender.policy), first=result
-                )
+                result = await extender.second_look(look, first=result)
         except GpuShareError as error:
             log.info("filter error=%r", str(error))
             return _refusal(_json(FilterResult(error=str(error)), outcome=_outcome(error)), error)
@@ -95,7 +101,9 @@ def verb_routes(extender: Extender) -> APIRouter:
         try:
             args = decode_args(await request.body())
             extender.check_ready()
-            scores = prioritize_nodes(args, ledger=extender.ledger, policy=extender.policy)
+            scores = prioritize_nodes(
+                args, ledger=extender.ledger, nominations=extender.nominations, policy=extender.policy
+            )
             return _json(scores, outcome="ok")
         except GpuShareError as error:  # the answer has no place for an error: kube-scheduler logs the status
             log.info("prioritize error=%r", str(error))
@@ -108,7 +116,9 @@ def verb_routes(extender: Extender) -> APIRouter:
         try:
             args = decode_preemption(await request.body())
             extender.check_ready()
-            result = await choose_nodes(args, ledger=extender.ledger)
+            result = await choose_nodes(
+                args, ledger=extender.ledger, nominations=extender.nominations, policy=extender.policy
+            )
         except GpuShareError as error:  # as prioritize; kube-scheduler evicts nobody then and tries again
             log.info("preempt error=%r", str(error))
             return _refusal(JSONResponse({"error": str(error)}, status_code=400), error)

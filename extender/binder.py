@@ -145,8 +145,12 @@ class Binder:
         """Hold cards of `node` for the pod; `None` for a pod that needs no card."""
         if not demand.cards:
             return None
+        ref = PodRef.of(pod)
         policy = policy_of(pod.annotations, names=self._state.names, default=self.policy)
-        return self._state.ledger.reserve_cards(PodRef.of(pod), demand=demand, node=node, policy=policy)
+        ahead = self._state.nominations.ahead(ref, among={node}, default=self.policy)
+        return self._state.ledger.reserve_cards(
+            ref, demand=demand, node=node, policy=policy, ahead=ahead.get(node, ())
+        )
 
     def _annotations(self, booking: Booking) -> dict[str, str]:
         cards = [view.card for view in self._state.ledger.view(booking.node).cards]

@@ -23,6 +23,7 @@ from extender.verification import LIVE_PODS, DoubtfulPods, NodeVerifier
 from gpushare.errors import GpuShareError
 from gpushare.ledger import Ledger
 from gpushare.names import Names
+from gpushare.nominations import Nominations
 from gpushare.objects import Node, Pod
 from gpushare.placement import Policy
 from kubeapi.client import KubeApi
@@ -110,6 +111,11 @@ class Extender:
     def waiting(self) -> Mapping[str, Pod]:
         """Unbound pods that ask for the memory resource, by UID."""
         return self._state.waiting
+
+    @property
+    def nominations(self) -> Nominations:
+        """Waiting pods that nodes are being cleared for."""
+        return self._state.nominations
 
     @property
     def relists(self) -> int:

@@ -10,8 +10,11 @@ import logging
 
 from extender.slices import in_slices
 from extender.wire import MetaPod, MetaVictims, PreemptionArgs, PreemptionResult
+from gpushare.bookings import PodRef
 from gpushare.demand import Demand, demand_of
 from gpushare.ledger import Ledger
+from gpushare.nominations import Nominations
+from gpushare.placement import Policy
 from gpushare.preemption import Preemptor, choose_victims
 
 log = logging.getLogger(__name__)
@@ -21,22 +24,31 @@ _PATIENCE = 100_000
 _LEAST_PATIENCE = 200
 
 
-async def choose_nodes(args: PreemptionArgs, *, ledger: Ledger) -> PreemptionResult:
+async def choose_nodes(
+    args: PreemptionArgs, *, ledger: Ledger, nominations: Nominations, policy: Policy
+) -> PreemptionResult:
     """Keep, extend or replace kube-scheduler's victims node by node; nodes where nothing helps are left out.
 
     Always answers with UIDs. The number of violated disruption budgets is kube-scheduler's own, at most one
-    a victim: nobody tells which of its victims it counted, and of others we know none. Raises `DemandError`
-    for a pod that no scheduler could place.
+    a victim: nobody tells which of its victims it counted, and of others we know none. `policy` is of pods
+    that ask for none. Raises `DemandError` for a pod that no scheduler could place.
     """
     demand = demand_of(args.pod.spec, ledger.names)
     preemptor = Preemptor(demand=demand or _NO_CARD, priority=args.pod.spec.priority or 0)
     proposals = args.victims()
     patience = max(_LEAST_PATIENCE, _PATIENCE // max(1, len(proposals)))
+    ahead = nominations.ahead(PodRef.of(args.pod), among=proposals, default=policy)
     chosen: dict[str, MetaVictims] = {}
     changed = 0
     async for node, proposal in in_slices(proposals.items()):
         proposed = proposal.uids()
-        uids = choose_victims(ledger.view(node), preemptor=preemptor, proposed=proposed, patience=patience)
+        uids = choose_victims(
+            ledger.view(node),
+            preemptor=preemptor,
+            proposed=proposed,
+            patience=patience,
+            ahead=ahead.get(node, ()),
+        )
         if uids is None:
             continue
         changed += set(uids) != set(proposed)

@@ -12,11 +12,12 @@ from gpushare.bookings import PodRef
 from gpushare.demand import asks_for_memory
 from gpushare.ledger import Ledger
 from gpushare.names import Names
+from gpushare.nominations import Nominations
 from gpushare.objects import Node, Pod
 
 
 class ClusterState:
-    """The ledger and the waiting pods."""
+    """The ledger, the waiting pods, and the nodes that some of them are nominated to."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -24,6 +25,9 @@ class ClusterState:
         """Told of pods that may have gone unseen, whenever a whole list leaves that open."""
         self.waiting: dict[str, Pod] = {}
         """Unbound pods that ask for the memory resource, by UID."""
+        self.nominations = Nominations(
+            names=ledger.names, is_placed=lambda uid: ledger.claim(uid) is not None
+        )
         self.pods = PodFeed(self)
         self.nodes = NodeFeed(self)
 
@@ -50,19 +54,25 @@ class PodFeed:
         unbound = not pod.node_name and not pod.is_terminal
         if unbound and asks_for_memory(pod.spec, self._state.names):
             self._state.waiting[pod.metadata.uid] = pod
+            self._state.nominations.put(pod)
         else:
-            self._state.waiting.pop(pod.metadata.uid, None)
+            self._placed(pod.metadata.uid)
 
     def end(self) -> None:
         doubtful = self._state.ledger.retain_pods(self._listed, since=self._since)
         for uid in self._state.waiting.keys() - self._listed:
-            del self._state.waiting[uid]
+            self._placed(uid)
         self._listed = set()
         self._state.doubtful(doubtful)
 
     def drop(self, pod: Pod) -> None:
         self._state.ledger.remove_pod(pod.metadata.uid)
-        self._state.waiting.pop(pod.metadata.uid, None)
+        self._placed(pod.metadata.uid)
+
+    def _placed(self, uid: str) -> None:
+        """The pod waits no more, whatever the reason."""
+        self._state.waiting.pop(uid, None)
+        self._state.nominations.drop(uid)
 
 
 class NodeFeed:

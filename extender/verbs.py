@@ -5,16 +5,20 @@ Both read the ledger and change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 from extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, node_name
+from gpushare.bookings import PodRef
 from gpushare.demand import Demand, Share, demand_of
 from gpushare.ledger import Ledger
-from gpushare.placement import Policy, policy_of, rank_scores
+from gpushare.nominations import Nominated, Nominations, choose_beside
+from gpushare.placement import Policy, policy_of, preference_of, rank_scores
 from gpushare.refusals import Reason
 
 
-def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> FilterResult:
+def filter_nodes(
+    args: ExtenderArgs, *, ledger: Ledger, nominations: Nominations, policy: Policy
+) -> FilterResult:
     """Sort the nodes asked about into those with room and those without, each with its reason.
 
     The answer has the shape of the question. Raises `DemandError` or `PolicyError` for a pod that no
@@ -24,6 +28,14 @@ def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> Filte
     wanted = policy_of(args.pod.annotations, names=ledger.names, default=policy)  # a typo shows before bind
     names = args.names()
     fitting = names if demand is None else _fitting(names, demand=demand, ledger=ledger, policy=wanted)
+    if demand is not None:
+        ahead = nominations.ahead(PodRef.of(args.pod), among=fitting, default=policy)
+        held = {
+            name
+            for name, before in ahead.items()
+            if choose_beside(ledger.view(name), demand=demand, policy=wanted, ahead=before) is None
+        }
+        fitting = [name for name in fitting if name not in held] if held else fitting
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     if demand is not None and len(fitting) < len(names):
@@ -36,7 +48,9 @@ def filter_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> Filte
     )
 
 
-def prioritize_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> list[HostPriority]:
+def prioritize_nodes(
+    args: ExtenderArgs, *, ledger: Ledger, nominations: Nominations, policy: Policy
+) -> list[HostPriority]:
     """Score the nodes asked about from 0 to 10; exactly one gets 10 unless none has room.
 
     Raises what `filter_nodes` raises.
@@ -44,7 +58,10 @@ def prioritize_nodes(args: ExtenderArgs, *, ledger: Ledger, policy: Policy) -> l
     names = args.names()
     demand = demand_of(args.pod.spec, ledger.names)
     wanted = policy_of(args.pod.annotations, names=ledger.names, default=policy)
-    scores = {} if demand is None else _score(names, demand=demand, ledger=ledger, policy=wanted)
+    scores = {}
+    if demand is not None:
+        ahead = nominations.ahead(PodRef.of(args.pod), among=names, default=policy)
+        scores = _score(names, demand=demand, ledger=ledger, policy=wanted, ahead=ahead)
     return [HostPriority(host=name, score=scores.get(name, 0)) for name in names]
 
 
@@ -70,12 +87,15 @@ def _refusals(
     for name in rest:
         if name not in failed:
             refusal = ledger.view(name).refusal(demand)
-            if refusal is not None:
+            if refusal is None:  # what is there is left to a pod that the node is being cleared for
+                failed[name] = _NO_ROOM if len(demand.cards) == 1 else _TOO_FEW_CARDS
+            else:
                 (unresolvable if refusal.unresolvable else failed)[name] = str(refusal)
     return failed, unresolvable
 
 
 _NO_ROOM = str(Reason.NO_ROOM)
+_TOO_FEW_CARDS = str(Reason.TOO_FEW_CARDS)
 
 
 def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
@@ -87,6 +107,21 @@ def _pick(nodes: NodeList | None, *, fitting: Sequence[str]) -> NodeList | None:
     )
 
 
-def _score(names: Sequence[str], *, demand: Demand, ledger: Ledger, policy: Policy) -> dict[str, int]:
-    ranked = sorted(ledger.preferences(set(names), demand=demand, policy=policy))
-    return rank_scores([name for *_, name in ranked])
+def _score(
+    names: Sequence[str],
+    *,
+    demand: Demand,
+    ledger: Ledger,
+    policy: Policy,
+    ahead: Mapping[str, Sequence[Nominated]],
+) -> dict[str, int]:
+    others = set(names)
+    others.difference_update(ahead)
+    preferences = ledger.preferences(others, demand=demand, policy=policy)
+    for name, before in ahead.items():
+        view = ledger.view(name)
+        chosen = choose_beside(view, demand=demand, policy=policy, ahead=before)
+        if chosen is not None:
+            preferred = view.rooms[policy]
+            preferences.append(preference_of(chosen, preferred=preferred, policy=policy, name=name))
+    return rank_scores([name for *_, name in sorted(preferences)])

@@ -50,6 +50,12 @@ class PodRef:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def importance(self) -> tuple[int, str, str]:
+        """Sorts the most important pod first: higher priority, then older, as kube-scheduler has it, then a
+        fixed order."""
+        return -self.priority, self.created, self.uid
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Booking:
@@ -66,6 +72,8 @@ class Booking:
     """When the cards were chosen, whole seconds since the epoch; `None` where that is not written."""
     assigned: bool = False
     """Whether kubelet has been told, as the device plugin writes it."""
+    ending: bool = False
+    """Whether the pod has been deleted and holds its cards for its grace period only."""
 
 
 class Unread(StrEnum):
@@ -122,6 +130,7 @@ def claim_of(pod: Pod, names: Names) -> Claim | None:
         allocation=allocation,
         assumed=_assumed(pod.annotations, names),
         assigned=pod.annotations.get(names.assigned) == "true",
+        ending=pod.is_ending,
     )
 
 

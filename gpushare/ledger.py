@@ -12,7 +12,7 @@ it uses. What an unbound pod claims about itself is ignored.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from gpushare.allocation import Allocation, CardRef
@@ -22,8 +22,9 @@ from gpushare.demand import Demand, Share
 from gpushare.errors import CardsError, NoRoomError
 from gpushare.index import NodeIndex, NodeMemo, recent
 from gpushare.names import Names
+from gpushare.nominations import Nominated, choose_beside
 from gpushare.objects import Node, Pod
-from gpushare.placement import Policy, Preference, choose_cards, node_preference
+from gpushare.placement import Policy, Preference, node_preference
 from gpushare.refusals import Reason, Refusal
 from gpushare.views import CardView, Holding, NodeView
 
@@ -138,9 +139,18 @@ class Ledger:
         """A moment on the ledger's own counter. Take it before asking for a list; see `retain_pods`."""
         return self._sequence
 
-    def reserve_cards(self, pod: PodRef, *, demand: Demand, node: str, policy: Policy) -> Booking:
+    def reserve_cards(
+        self,
+        pod: PodRef,
+        *,
+        demand: Demand,
+        node: str,
+        policy: Policy,
+        ahead: Sequence[Nominated] = (),
+    ) -> Booking:
         """Choose cards of `node` for a pod and hold them until `confirm`, `release` or the pod's end.
 
+        Cards that the node is being cleared of for the pods `ahead` are left to these: `choose_beside`.
         Raises `NoRoomError`, naming what was asked and what every card has left. A pod that already has
         a booking must be released or asked for with `booking` first.
         """
@@ -148,7 +158,7 @@ class Ledger:
             raise ValueError(f"pod {pod} ({pod.uid}) already holds cards on {self._node_of[pod.uid]}")
         view = self.view(node)
         refusal = view.refusal(demand)
-        chosen = None if refusal else choose_cards(demand, preferred=view.rooms[policy])
+        chosen = None if refusal else choose_beside(view, demand=demand, policy=policy, ahead=ahead)
         if refusal or chosen is None:
             raise NoRoomError(
                 node=node,

@@ -55,8 +55,9 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """While there are any, kube-scheduler does not look at the pod (Kueue holds pods back so)."""
 
 
-class PodStatus(msgspec.Struct, frozen=True, kw_only=True):
+class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     phase: str | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,17 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     def node_name(self) -> str:
         """The node the pod is bound to, or an empty string."""
         return self.spec.node_name or ""
+
+    @property
+    def nominated_node(self) -> str:
+        """The node that kube-scheduler is clearing for the pod, or an empty string. It is written to the
+        `status` subresource, which users have no right to."""
+        return (self.status.nominated_node_name if self.status else None) or ""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether somebody has deleted it; it may still run for as long as its grace period."""
+        return self.metadata.deletion_timestamp is not None
 
     @property
     def is_terminal(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from gpushare.demand import Demand, Share
 from gpushare.errors import PolicyError, quoted
@@ -20,7 +21,10 @@ class Policy(StrEnum):
     """The card with the most memory left: keeps neighbours few."""
 
 
-def policy_of(annotations: Mapping[str, str], *, names: Names, default: Policy) -> Policy:
+P = TypeVar("P", Policy, None)
+
+
+def policy_of(annotations: Mapping[str, str], *, names: Names, default: P) -> Policy | P:
     """Return the policy a pod asks for, or the cluster's; raises `PolicyError` for an unknown one."""
     wanted = annotations.get(names.policy)
     if wanted is None:
@@ -72,12 +76,22 @@ def node_preference(
 ) -> Preference | None:
     """Return a sort key by which the best node for the demand comes first, `None` where it does not fit.
 
-    First what stays free on the cards that the pod would get, then what stays free on the whole node,
-    then the name: a fixed order, since kube-scheduler breaks ties at random.
+    See `preference_of`.
     """
     chosen = choose_cards(demand, preferred=preferred)
     if chosen is None:
         return None
+    return preference_of(chosen, preferred=preferred, policy=policy, name=name)
+
+
+def preference_of(
+    chosen: Sequence[CardRoom], *, preferred: Sequence[CardRoom], policy: Policy, name: str
+) -> Preference:
+    """Return the sort key of a node whose cards `chosen`, of all `preferred`, a pod would get.
+
+    First what stays free on the cards that the pod would get, then what stays free on the whole node,
+    then the name: a fixed order, since kube-scheduler breaks ties at random.
+    """
     sign = 1 if policy is Policy.BINPACK else -1
     on_cards = sum([room.free.memory for room in chosen])
     on_node = sum([room.free.memory for room in preferred])

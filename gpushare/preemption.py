@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from gpushare.bookings import Booking, PodRef, Standing
 from gpushare.demand import NOTHING, Demand, Share
+from gpushare.nominations import Nominated, places
 from gpushare.victims import PATIENCE, Leaving, Room, smallest_eviction, total
 from gpushare.views import NodeView
 
@@ -33,7 +34,12 @@ class Preemptor:
 
 
 def choose_victims(
-    view: NodeView, *, preemptor: Preemptor, proposed: Sequence[str], patience: int = PATIENCE
+    view: NodeView,
+    *,
+    preemptor: Preemptor,
+    proposed: Sequence[str],
+    patience: int = PATIENCE,
+    ahead: Sequence[Nominated] = (),
 ) -> tuple[str, ...] | None:
     """Return the UIDs of the pods to evict from a node, or `None` where evicting would not help.
 
@@ -41,7 +47,8 @@ def choose_victims(
     kube-scheduler takes the first of a node for the most important one when it compares nodes
     (`pickOneNodeForPreemption`, 1.36). It is never empty: kube-scheduler drops the answer for all nodes
     if one has no victim. A proposal with a pod that the preemptor does not outrank is refused. `patience`
-    bounds the search, see `smallest_eviction`.
+    bounds the search, see `smallest_eviction`. What the node is being cleared of for the pods `ahead` is
+    theirs.
     """
     proposed = tuple(dict.fromkeys(proposed))
     demand = preemptor.demand
@@ -53,13 +60,13 @@ def choose_victims(
     known = [leaving[uid] for uid in proposed if uid in leaving]
     if not all(preemptor.outranks(held.pod) for held in known):
         return None
-    room = _as_kube_scheduler_sums(room_of(view), without=known, demand=demand)
+    room = _as_kube_scheduler_sums(_beside(ahead, view=view), without=known, demand=demand)
     after = room.without(known)
     if after.has_cards(demand):
         return proposed or None
     kept = [held for held in known if total(demand).fits(after.node - held.node)]
     others = [held for held in leaving.values() if held not in kept and preemptor.outranks(held.pod)]
-    others.sort(key=lambda held: _importance(held.pod))
+    others.sort(key=lambda held: held.pod.importance)
     found = smallest_eviction(others, room=room.without(kept), demand=demand, patience=patience)
     if found is None:
         return None
@@ -104,6 +111,16 @@ def room_of(view: NodeView) -> Room:
     return Room(cards=cards, node=node)
 
 
+def _beside(ahead: Sequence[Nominated], *, view: NodeView) -> Room:
+    """What these pods, too, leave of a node; kube-scheduler counts them in its sums (1.36)."""
+    room = room_of(view)
+    found = places(view, ahead=ahead, ended=True)
+    for each in ahead:
+        if shares := found.get(each.pod.uid):
+            room = room.back(Leaving(pod=each.pod, cards=shares, node=total(each.demand)))
+    return room
+
+
 def _leavings(view: NodeView, *, proposed: frozenset[str] = frozenset()) -> Iterator[Leaving]:
     """What each pod of the node would leave behind.
 
@@ -146,12 +163,6 @@ def _as_kube_scheduler_sums(room: Room, *, without: Sequence[Leaving], demand: D
     return replace(room, node=room.node + short.clamped())
 
 
-def _importance(pod: PodRef) -> tuple[int, str, str]:
-    """Sorts the most important pod first: higher priority, then older, as kube-scheduler has it, then a
-    fixed order."""
-    return -pod.priority, pod.created, pod.uid
-
-
 def _merge(proposed: Sequence[str], *, known: dict[str, Leaving], added: Sequence[PodRef]) -> list[str]:
     """kube-scheduler's victims in its order, and ours before the first that is known to matter less."""
     merged = list(proposed)
@@ -159,9 +170,7 @@ def _merge(proposed: Sequence[str], *, known: dict[str, Leaving], added: Sequenc
         if pod.uid in merged:
             continue
         less = (
-            at
-            for at, uid in enumerate(merged)
-            if uid in known and _importance(known[uid].pod) > _importance(pod)
+            at for at, uid in enumerate(merged) if uid in known and known[uid].pod.importance > pod.importance
         )
         merged.insert(next(less, len(merged)), pod.uid)
     return merged

@@ -115,6 +115,7 @@ def pod(
     priority: int | None = None,
     created: str | None = None,
     gates: Sequence[str] = (),
+    nominated: str = "",
 ) -> Pod:
     """A pod of one container asking for `memory` and `slots`, or of the given `containers`.
 
@@ -144,7 +145,7 @@ def pod(
             annotations=(written | dict(annotations or {})) or None,
         ),
         spec=spec,
-        status=PodStatus(phase=phase),
+        status=PodStatus(phase=phase, nominated_node_name=nominated or None),
     )
 
 

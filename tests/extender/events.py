@@ -103,6 +103,13 @@ class SingleEvents(RuleBasedStateMachine):
         """L9."""
         self.world.spoil(self.pick(self.bound(), seed), text=text)
 
+    @precondition(lambda self: self.world.pods())
+    @rule(seed=SEEDS, node=st.one_of(NODES, st.none()), turns=TURNS)
+    def nominate(self, seed: int, node: str | None, turns: int) -> None:
+        """V11: kube-scheduler has a node cleared for a pod, or thinks better of it."""
+        self.world.nominate(self.pick(self.world.pods(), seed), node=node)
+        self.world.loop.turn(turns)
+
     # Nodes
 
     @rule(

@@ -136,6 +136,12 @@ class World:
         self.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"phase": phase}})
         self.counts["pods ended"] += 1
 
+    def nominate(self, pod: Pod, *, node: str | None) -> None:
+        """kube-scheduler says which node is being cleared for a pod, or that none is any more."""
+        patch = {"status": {"nominatedNodeName": node}}
+        self.patch(f"{PODS}/{pod['metadata']['name']}/status", patch)
+        self.counts["pods nominated"] += 1
+
     def spoil(self, pod: Pod, *, text: str) -> None:
         """Somebody edits the card of a bound pod."""
         self.patch(f"{PODS}/{pod['metadata']['name']}", {"metadata": {"annotations": {NAMES.index: text}}})
@@ -335,6 +341,12 @@ class World:
             for pod in readable
         }
         assert set(replica.extender.waiting) == {uid_of(pod) for pod in pods if not node_of(pod)}
+        assert set(replica.extender.nominations.nodes) == {
+            node
+            for pod in pods
+            if not node_of(pod) and kind_of(pod).needs and not pod["metadata"].get("deletionTimestamp")
+            if (node := pod.get("status", {}).get("nominatedNodeName"))
+        }
         assert ledger.known_nodes() == sorted(self.published)
         held = truth.totals(readable, written=self._written)
         shut = {node_of(pod) for pod in pods if uid_of(pod) in self.foreign and kind_of(pod).needs}

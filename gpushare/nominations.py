@@ -50,11 +50,15 @@ def choose_beside(
             for ended, placed in before.items()
         )
 
+    alike = {card.card.index: _likeness(card) for card in view.cards}
     found: list[CardRoom] = []
     taken: dict[int, Share] = {}
     for share in demand.cards:
-        rooms = (room for room in preferred if room.index not in taken and share.fits(room.free))
-        room = next((room for room in rooms if harms_nobody({**taken, room.index: share})), None)
+        kinds: dict[object, CardRoom] = {}  # of cards that are alike, the first one speaks for all
+        for each in preferred:
+            if each.index not in taken and share.fits(each.free):
+                kinds.setdefault(alike[each.index], each)
+        room = next((each for each in kinds.values() if harms_nobody({**taken, each.index: share})), None)
         if room is None:
             return None
         found.append(room)
@@ -91,6 +95,13 @@ def places(
             for index, share in shares.items():
                 held[index] = held.get(index, NOTHING) + share
     return found
+
+
+def _likeness(card: CardView) -> object:
+    """What is free on a card and who is ending there. MIG instances are many and mostly alike."""
+    return card.free, tuple(
+        (holding.booking.pod.priority, holding.share) for holding in card.holdings if holding.booking.ending
+    )
 
 
 def _ending(card: CardView, *, below: int) -> Share:
@@ -161,5 +172,5 @@ class Nominations:
         here = self._node_of.get(pod.uid) == node
         for other, demand, policy in sorted(self._nodes[node].values(), key=lambda each: each[0].importance):
             first = other.importance < pod.importance if here else other.priority >= pod.priority
-            if first and other.uid != pod.uid and not self._is_placed(other.uid):
+            if first and not self._is_placed(other.uid):
                 yield Nominated(pod=other, demand=demand, policy=policy or default)

@@ -3,21 +3,12 @@
 import logging
 import re
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from kubeapi import logs
 
 LINE = re.compile(r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=(\w+) at=(\S+) (.*)\n")
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    root.handlers[:], root.level = before, level
 
 
 def test_a_line_is_key_value_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

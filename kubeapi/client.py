@@ -115,7 +115,8 @@ class KubeApi:
     @classmethod
     async def _from_files(cls, files: Sequence[Path], *, user_agent: str, context: str | None) -> KubeApi:
         for file in files:
-            read_kubeconfig(file)  # the official loader's words for an empty file, or none, help nobody
+            if file.is_file() or not file.exists():  # a pipe can be read only once
+                read_kubeconfig(file)  # the official loader's words for an empty file, or none, help nobody
         configuration = _configuration()
         try:
             loader = await config.load_kube_config(

@@ -84,10 +84,15 @@ class EventStream(StreamingResponse):
             log.info("page reader given up: it takes nothing")
 
 
+def _problem(extender: Extender) -> str | None:
+    """Why kube-scheduler is not answered here. A replica that stands by may be ready all the same."""
+    return extender.unready or extender.problem
+
+
 async def events(extender: Extender, *, board: WaitingBoard, ending: asyncio.Event) -> AsyncGenerator[bytes]:
     """All of one reader's events, until `ending`."""
     picture = Picture(extender.ledger, texts=extender.texts)
-    problem = extender.unready
+    problem = _problem(extender)
     names, unit = extender.names, extender.ledger.unit
     yield b"retry: %d\n\n" % random.randint(*AGAIN)
     yield event("begin", {"version": __version__, "resource": names.memory, "unit": unit})
@@ -104,7 +109,7 @@ async def events(extender: Extender, *, board: WaitingBoard, ending: asyncio.Eve
         if (found := await board.look()) != waiting:
             waiting = found
             news.append(event("waiting", found))
-        if (now := extender.unready) != problem:
+        if (now := _problem(extender)) != problem:
             problem = now
             news.append(event("state", {"problem": problem}))
         if not news and time.monotonic() - spoke >= BEAT:

@@ -54,7 +54,7 @@ async def passing(request: Request, *, registry: Registry) -> AsyncIterator[Pass
     assert found is not None, "asked for with is_proxied"
     namespace, name, port, _ = found.groups()
     where = _address(registry, namespace=namespace, name=name, port=port or "")
-    _, _, rest = request.target.partition("/proxy")
+    rest = request.target.split("/", 7)[7].removeprefix("proxy")  # as it was sent, the query too
     url = URL(f"http://{where}{rest if rest.startswith('/') else f'/{rest}'}", encoded=True)
     headers = {name: value for name, value in request.headers.items() if name not in _KEPT_BACK}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)

@@ -122,3 +122,14 @@ async def test_a_file_given_by_flag_must_be_there(tmp_path: Path, caplog: pytest
     with pytest.raises(ApiError, match=f"{tmp_path / 'gone'}.*no such file"):
         await host(kubeconfig=tmp_path / "gone")
     assert caplog.records == [], "the library has nothing to add"
+
+
+async def test_a_pipe_is_a_kubeconfig_too(tmp_path: Path) -> None:
+    text = write(tmp_path / "config", "a", current="a").read_bytes()
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    try:
+        assert await host(kubeconfig=Path(f"/dev/fd/{reading}")) == "http://cluster-a"
+    finally:
+        os.close(reading)

@@ -111,6 +111,7 @@ async def test_a_request_reaches_what_is_behind_a_service(
         "body": "text",
     }
     assert (await client.get(f"{SERVICES}/web:{port}/proxy")).json()["url"] == "/"
+    assert (await client.get(f"{SERVICES}/web:{port}/proxy/proxy/x")).json()["url"] == "/proxy/x"
 
 
 async def test_an_answer_is_passed_on_as_it_comes_and_ends_when_its_reader_leaves(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from extender.app import create_app
 from extender.core import Extender
+from extender.leaderlabel import LeaderLabel
 from extender.listeners import http_server
 from extender.ui.page import ui_routes
 from gpushare.allocation import allocation_annotations
@@ -31,10 +32,10 @@ BORN = 1_780_000_000
 """Seconds since 1970: when the first pod was given its card."""
 
 
-def quiet_extender(elector: Elector | None = None) -> Extender:
+def quiet_extender(elector: Elector | None = None, *, label: LeaderLabel | None = None) -> Extender:
     """Ready, and told of nothing by nobody."""
     api = LocalApi(ApiServer().app, user_agent="nobody")
-    extender = Extender(api, names=NAMES, unit="MiB", policy=Policy.BINPACK, elector=elector)
+    extender = Extender(api, names=NAMES, unit="MiB", policy=Policy.BINPACK, elector=elector, label=label)
     for reflector in extender.reflectors:
         reflector.synced.set()
     return extender

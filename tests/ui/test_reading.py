@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from extender.app import create_app
 from extender.core import Extender
+from extender.leaderlabel import LeaderLabel
 from extender.listeners import http_server
 from extender.ui.page import ui_routes
 from gpushare.cards import Card
@@ -214,6 +215,25 @@ async def test_a_standby_says_that_it_is_one(reader: Reader) -> None:
     api = LocalApi(ApiServer().app, user_agent="nobody")
     elector = Elector(api, name="lease", namespace="kube-system", identity="never leads")
     extender = quiet_extender(elector)
+    async with page_of(extender) as url:
+        await reader.open(url)
+        await reader.sees(
+            "#problem", "does not answer kube-scheduler now: not the leader: nobody holds lease"
+        )
+
+
+class NoLabel(LeaderLabel):
+    """Of a replica that stands by, and is ready: the Service goes by the label."""
+
+    def problem(self, *, leads: bool) -> str | None:
+        return None
+
+
+async def test_a_standby_that_is_ready_says_so_too(reader: Reader) -> None:
+    api = LocalApi(ApiServer().app, user_agent="nobody")
+    elector = Elector(api, name="lease", namespace="kube-system", identity="never leads")
+    extender = quiet_extender(elector, label=NoLabel(api, key="leader", pod="me", namespace="kube-system"))
+    assert extender.unready is None
     async with page_of(extender) as url:
         await reader.open(url)
         await reader.sees(

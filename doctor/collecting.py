@@ -33,6 +33,7 @@ from doctor.objects import (
     SeenNode,
     SeenPod,
     Workload,
+    missing_runtime_class,
 )
 from doctor.reading import Door, ProxyDoor, UrlDoor, got, listed, tried
 from doctor.rights import ADMISSION_RULES
@@ -177,7 +178,8 @@ async def _refused(api: KubeApi, *, names: Names, namespace: str) -> tuple[Faile
     ours = (names.memory, names.slot, "gpushare-pods", "gpushare-admission.svc")
 
     def concerns_us(event: FailedCreate) -> bool:
-        return event.what == plugin or any(name in event.message for name in ours)
+        said = event.message
+        return event.what == plugin or bool(missing_runtime_class(said)) or any(name in said for name in ours)
 
     return await listed(
         api,
@@ -314,7 +316,8 @@ def _read(answer: Answer | Unseen, what: str, read: Callable[[str], T]) -> T | U
         return answer
     said = " ".join(answer.text.split())[:200]
     if answer.status != 200:
-        return Unseen(why=f"the extender's {what} is not to be seen: {answer.status} {said}")
+        status = f"{answer.status} " if answer.status else ""  # 0: no answer of the extender's
+        return Unseen(why=f"the extender's {what} is not to be seen: {status}{said}")
     try:
         return read(answer.text)
     except (KeyError, ValueError, *UNDECODABLE):

@@ -234,6 +234,15 @@ class Involved(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
 
 
+_NO_CLASS = re.compile(r'pod rejected: RuntimeClass "([^"]+)" not found')
+
+
+def missing_runtime_class(refusal: str) -> str:
+    """The RuntimeClass for want of which the API server refused a pod (1.36); empty: refused otherwise."""
+    found = _NO_CLASS.search(refusal)
+    return found[1] if found else ""
+
+
 class FailedCreate(Struct, frozen=True, kw_only=True, rename="camel"):
     """An event of this reason: a controller could not create a pod."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from doctor.checks.scheduler import minor_of
 from doctor.cluster import Admitted, Cluster, Refused, Rule, Unseen
 from doctor.findings import Verdict, counted, fail, ok, skip, some, unseen, warn
+from doctor.objects import missing_runtime_class
 from gpushare.cards import UNLIMITED_SLOTS, NodeCards
 
 POLICIES = {
@@ -131,6 +132,14 @@ def _refused_by_all(status: int, message: str) -> Verdict:
             f"pods that ask for GPU memory cannot be created: {message[:300]}",
             remedy="see extender-ready, the Service gpushare-admission and its certificate; with "
             "Kubernetes 1.36 admission.mode policy needs neither",
+        )
+    runtime = missing_runtime_class(message)
+    if runtime:  # the trial pod names none itself
+        return fail(
+            f"GPU pods cannot be created: admission gives them the RuntimeClass {runtime}, which does not "
+            "exist",
+            remedy="make it (NVIDIA's container toolkit and the class: the GPU operator brings both), or "
+            "clear admission.setRuntimeClassName",
         )
     return skip(
         f"the trial pod (dry run) was refused for another reason: {message[:300]}",

@@ -21,6 +21,15 @@ def plugin_running(cluster: Cluster) -> Verdict:
         )
     wanted, ready = found.status.desired_number_scheduled or 0, found.status.number_ready or 0
     if not wanted:
+        labelled = [] if isinstance(cluster.nodes, Unseen) else _labelled(found, cluster.nodes)
+        if labelled:
+            return fail(
+                f"DaemonSet {found.key} has counted no node, and {counted(len(labelled), 'node')} "
+                f"{'has' if len(labelled) == 1 else 'have'} {_selector(found)}",
+                remedy="it has not looked at them yet (run this again), or its tolerations or affinity leave "
+                "them out: compare with the nodes' taints, devicePlugin.tolerations and .affinity",
+                objects=[node.name for node in labelled],
+            )
         return fail(
             f"DaemonSet {found.key} finds no node with {_selector(found)}",
             remedy=f"label the nodes with GPUs: kubectl label node NODE {_selector(found)}",
@@ -85,7 +94,7 @@ def plugin_on_nodes(cluster: Cluster) -> Verdict:
     if not isinstance(found, Workload):
         return skip("there is no DaemonSet, see plugin-running")
     running = {pod.node_name for pod in pods if _runs(pod)}
-    labelled = [node for node in cluster.nodes if _selects(found, node)]
+    labelled = _labelled(found, cluster.nodes)
     bare = [node.name for node in labelled if node.name not in running]
     if bare:
         return fail(
@@ -117,6 +126,10 @@ def _runs(pod: SeenPod) -> bool:
 
 def _selects(daemonset: Workload, node: SeenNode) -> bool:
     return all(node.labels.get(key) == value for key, value in daemonset.node_selector.items())
+
+
+def _labelled(daemonset: Workload, nodes: tuple[SeenNode, ...]) -> list[SeenNode]:
+    return [node for node in nodes if _selects(daemonset, node)]
 
 
 def _selector(daemonset: Workload) -> str:

@@ -53,7 +53,8 @@ def versions(cluster: Cluster) -> Verdict:
             objects=differing,
         )
     if not found:
-        return skip("the extender's version is not to be seen, see extender-reachable")
+        where = "extender-ready" if cluster.extender.replicas else "extender-running"
+        return skip(f"the extender's version is not to be seen, see {where}")
     return ok(f"gpushare {__version__}" + (f", device plugin {some(plugins)}" if plugins else ""))
 
 

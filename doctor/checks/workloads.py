@@ -24,8 +24,8 @@ def workloads_refused(cluster: Cluster) -> Verdict:
     if found:
         return warn(
             f"no pods, since they are refused: {counted(len(found), 'workload')}",
-            remedy="correct the pod template as the sentence says; half an hour after the last refusal this "
-            "passes",
+            remedy="correct the pod template as the sentence says (a RuntimeClass that the template does not "
+            "name: see admission-slot); half an hour after the last refusal this passes",
             objects=found,
         )
     return ok("no workload's pods were refused of late")

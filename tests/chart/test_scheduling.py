@@ -251,6 +251,33 @@ def test_a_missing_runtime_class_is_told_before_pods_fail_for_it(
     assert ("--set devicePlugin.runtimeClassName=" in notes) is says
 
 
+GIVEN = {"setRuntimeClassName": "nvidia"}
+
+
+@pytest.mark.parametrize(
+    ("values", "there", "says"),
+    [
+        ({"admission": GIVEN}, [SYSTEM], True),
+        ({"admission": GIVEN, "devicePlugin": {"enabled": False}}, [SYSTEM], True),
+        ({"admission": GIVEN} | SIMULATED, [SYSTEM], True),
+        ({"admission": GIVEN}, [SYSTEM, RUNTIME], False),
+        ({"admission": GIVEN}, [], False),  # only rendered
+        ({"admission": GIVEN | {"mode": "none"}}, [SYSTEM], False),
+        ({}, [SYSTEM], False),
+    ],
+    ids=["missing", "disabled", "simulated", "there", "rendered", "nothing-added", "none-given"],
+)
+def test_a_missing_runtime_class_is_told_before_pods_are_refused_for_it(
+    values: dict[str, Any],
+    there: list[Any],
+    says: bool,  # noqa: FBT001
+) -> None:
+    notes = upgrade(values, there=there).notes
+
+    assert ("pods that ask for GPU memory cannot be created" in notes) is says
+    assert ("--set admission.setRuntimeClassName=\n" in notes) is says
+
+
 def test_pods_of_users_need_the_runtime_too() -> None:
     assert "runtimeClassName: nvidia" in render().notes
     # Unless admission gives it to them.

@@ -211,6 +211,14 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         SKIP,
         "exceeded quota: q",
     ),
+    *(
+        (check, lambda: without_class(), FAIL, said)
+        for check in ("admission-slot", "admission-refusal")
+        for said in (
+            "GPU pods cannot be created: admission gives them the RuntimeClass nvidia, which does not exist",
+            "admission.setRuntimeClassName",
+        )
+    ),
     ("admission-refusal", lambda: broken(asks_bytes=snapshot.admitted(memory="10Gi")), WARN, "10Gi"),
     (
         "admission-refusal",
@@ -238,6 +246,20 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
     (
         "plugin-running",
         lambda: broken(daemonsets=(snapshot.daemonset(wanted=0, ready=0),)),
+        FAIL,
+        "has counted no node, and 2 nodes have gpushare=true",
+    ),
+    (
+        "plugin-running",
+        lambda: broken(
+            daemonsets=(snapshot.daemonset(wanted=0, ready=0),), nodes=(node("n1", labels={}),), parts=()
+        ),
+        FAIL,
+        "kubectl label node NODE gpushare=true",
+    ),
+    (
+        "plugin-running",
+        lambda: broken(daemonsets=(snapshot.daemonset(wanted=0, ready=0),), nodes=HIDDEN),
         FAIL,
         "kubectl label node NODE gpushare=true",
     ),
@@ -393,7 +415,13 @@ FAULTS: list[tuple[str, Callable[[], Cluster], Status, str]] = [
         WARN,
         "gpushare:2",
     ),
-    ("versions", lambda: with_extender(replicas=()), SKIP, "not to be seen"),
+    ("versions", lambda: with_extender(replicas=()), SKIP, "not to be seen, see extender-running"),
+    (
+        "versions",
+        lambda: with_extender(replicas=(replace(replica(), version=HIDDEN),)),
+        SKIP,
+        "not to be seen, see extender-ready",
+    ),
     (
         "classic-components",
         lambda: broken(
@@ -427,6 +455,13 @@ def probed_in(namespace: str, *, mode: str) -> Cluster:
     """The trial pods of a cluster in order, in a namespace that admission leaves alone."""
     untouched = snapshot.admitted(slots=None, scheduler="default-scheduler")
     return broken(probe_namespace=namespace, rules=snapshot.rules(mode), asks=untouched, asks_bytes=untouched)
+
+
+def without_class() -> Cluster:
+    """What the RuntimeClass admission of the API server says of both trial pods (1.36)."""
+    message = 'pods "gpushare-doctor-x" is forbidden: pod rejected: RuntimeClass "nvidia" not found'
+    refused = Refused(status=403, message=message)
+    return broken(asks=refused, asks_bytes=refused)
 
 
 def with_extender(**changes: object) -> Cluster:

@@ -109,10 +109,13 @@ async def test_a_device_plugin_without_its_runtime_class_has_no_pods_at_all(clin
 
 
 async def test_workloads_whose_pods_are_refused_are_named(clinic: Clinic) -> None:
+    classless = 'Error creating: pods "c-" is forbidden: pod rejected: RuntimeClass "nvidia" not found'
     told = 'pods "web-" is forbidden: admission webhook "pods.gpushare-admission.svc" denied the request: no'
     for name, reason, message in (
         ("web", "FailedCreate", told),
         ("small", "FailedCreate", 'pods "small-" is forbidden: exceeded quota: cpu'),
+        ("classless", "FailedCreate", classless),
+        ("other", "FailedCreate", 'RuntimeClass "nvidia" not found'),
         ("late", "SuccessfulCreate", told),
     ):
         involved = {"kind": "Job", "namespace": "default", "name": name}
@@ -120,7 +123,19 @@ async def test_workloads_whose_pods_are_refused_are_named(clinic: Clinic) -> Non
         body = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.1"}}
         await clinic.cluster.request("POST", "/api/v1/namespaces/default/events", body | about)
     found = (await clinic.examine())["workloads-refused"]
-    assert found.objects == ("Job default/web, 0 min ago: no",)
+    assert found.objects == (
+        f"Job default/classless, 0 min ago: {classless}",
+        "Job default/web, 0 min ago: no",
+    )
+    assert "see admission-slot" in found.remedy
+
+
+async def test_where_nobody_answered_no_status_is_told(clinic: Clinic) -> None:
+    clinic.front.view = None
+    said = (await clinic.examine())["unit"].message
+    assert "the extender's inspect is not to be seen" in said
+    assert "connection refused" in said
+    assert "seen: 0 " not in said
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "gpushare-system"])

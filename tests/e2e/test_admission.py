@@ -202,6 +202,8 @@ def test_pods_that_ask_get_the_runtime_class_where_they_name_none(
         for item in (binding, policy):
             api.delete(f"{api.collection(item)}/gpushare-runtime")
         eventually(lambda: runtime_of("V14-1e3") is None, what="it adds it no more")
+        for name in ("nvidia", "kata"):  # other tests need a cluster without them
+            api.delete(f"/apis/node.k8s.io/v1/runtimeclasses/{name}")
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])

@@ -14,9 +14,10 @@ from tests.chart.rendering import NAMESPACE
 from tests.e2e.api import Object
 from tests.e2e.controlplane import ControlPlane, controllers
 from tests.e2e.programs import eventually, own
-from tests.e2e.workload import add_node
+from tests.e2e.workload import add_node, pod
 
 DAEMONSET = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/gpushare-device-plugin"
+PODS = "/api/v1/namespaces/default/pods"
 CONTROLLERS = ("replicaset-controller", "statefulset-controller", "job-controller")
 LABELS = {"app": "refused"}
 
@@ -47,9 +48,16 @@ def workload(kind: str) -> Object:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
 
 
+def is_refused(plane: ControlPlane) -> bool:
+    wrong = pod("wrong", "10Gi")
+    return plane.api.ask("POST", PODS, wrong, params={"dryRun": "All"}).status_code == 422
+
+
 def test_refused_pods_of_every_kind_of_workload_are_named_with_the_sentence(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
+    # The API server takes a moment to read the policy; a Job whose pod it let in before makes no other.
+    eventually(lambda: is_refused(plane), what="the policy is in force")
     made = [workload(kind) for kind in ("ReplicaSet", "StatefulSet", "Job")]
     for item in made:
         plane.api.create(item)

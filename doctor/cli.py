@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from doctor.checks import CHECKS
-from doctor.cluster import PAIR, Cluster
-from doctor.collecting import NAMESPACE, Subject, collect
+from doctor.cluster import Cluster
+from doctor.collecting import Subject, collect
 from doctor.findings import Finding
 from doctor.report import as_json, as_table, failed
 from gpushare import __version__
 from gpushare.errors import ResourceNameError
 from gpushare.names import DEFAULT_MEMORY_RESOURCE, Names
+from gpushare.release import NAMESPACE, PAIR
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError
 

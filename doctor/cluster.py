@@ -27,12 +27,9 @@ from gpushare.cards import NodeCards, cards_of
 from gpushare.errors import CardsError
 from gpushare.ledger import Ledger
 from gpushare.names import Names
+from gpushare.release import EXTERNAL, PAIR, PLUGIN
 from gpushare.views import NodeView
 
-PLUGIN = "gpushare-device-plugin"
-PAIR = "gpushare-scheduler"
-EXTERNAL = "gpushare-extender"
-"""What the chart calls its objects."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """Who serves pods that name no scheduler (1.36)."""
 

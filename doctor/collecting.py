@@ -12,9 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from doctor.cluster import (
-    EXTERNAL,
-    PAIR,
-    PLUGIN,
     Answer,
     Cluster,
     ExtenderSeen,
@@ -40,13 +37,12 @@ from doctor.rights import ADMISSION_RULES
 from gpushare.demand import asks_for_memory
 from gpushare.names import Names
 from gpushare.objects import UNDECODABLE
+from gpushare.release import EXTERNAL, NAMESPACE, PAIR, PLUGIN, VIEW
 from kubeapi.client import KubeApi
 from kubeapi.errors import ApiError
 
 T = TypeVar("T")
 
-NAMESPACE = "gpushare-system"
-"""Where the chart recommends to install it."""
 VIEW_PORT = 39998
 MOST_REPLICAS = 5
 """Extenders that are asked one by one."""
@@ -230,7 +226,7 @@ def _doors(
     if subject.extender_url is not None:
         door = UrlDoor(subject.extender_url)
         return door, [door]
-    target = f"{EXTERNAL if external else PAIR}:view"
+    target = f"{EXTERNAL if external else PAIR}:{VIEW}"
     service = ProxyDoor(api, namespace=namespace, kind="services", target=target)
     if isinstance(parts, Unseen):
         return service, [service]

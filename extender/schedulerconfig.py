@@ -17,12 +17,11 @@ from typing import Any
 from gpushare.errors import GpuShareError, quoted
 from gpushare.names import DEFAULT_MEMORY_RESOURCE
 from gpushare.placement import Policy
+from gpushare.release import NAMESPACE, PAIR
 
 Document = dict[str, Any]
 
 DEFAULT_URL = "http://127.0.0.1:39999/gpushare-scheduler"
-SCHEDULER_NAME = "gpushare-scheduler"
-NAMESPACE = "gpushare-system"
 WEIGHT = 20
 """One rank is 200 points: more than NodeResourcesFit and one more plugin of weight 1 can give together."""
 HTTP_TIMEOUT = 10
@@ -69,7 +68,7 @@ class Election:
     """The Lease by which one kube-scheduler of several is active."""
 
     namespace: str = NAMESPACE
-    name: str = SCHEDULER_NAME
+    name: str = PAIR
 
 
 CONTROL_PLANES_ELECTION = Election(namespace="kube-system", name="kube-scheduler")
@@ -82,7 +81,7 @@ CONTROL_PLANES_KUBECONFIG = "/etc/kubernetes/scheduler.conf"
 class Profile:
     """The scheduler that users name in their pods."""
 
-    name: str = SCHEDULER_NAME
+    name: str = PAIR
     policy: Policy = Policy.BINPACK
     beside_default: bool = False
     """Whether the same process also serves `default-scheduler`, as the control plane's own has to."""

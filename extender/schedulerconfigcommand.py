@@ -14,8 +14,6 @@ from extender.schedulerconfig import (
     CONTROL_PLANES_ELECTION,
     CONTROL_PLANES_KUBECONFIG,
     DEFAULT_URL,
-    NAMESPACE,
-    SCHEDULER_NAME,
     WEIGHT,
     Call,
     Document,
@@ -29,6 +27,7 @@ from extender.schedulerconfig import (
 from gpushare.errors import ResourceNameError, quoted
 from gpushare.names import DEFAULT_MEMORY_RESOURCE, Names
 from gpushare.placement import Policy
+from gpushare.release import NAMESPACE, PAIR
 
 COMMAND = "scheduler-config"
 PROGRAM = f"gpushare-extender {COMMAND}"
@@ -126,9 +125,9 @@ def _parser() -> argparse.ArgumentParser:
     add = only.add_argument
     add(
         "--scheduler-name",
-        default=SCHEDULER_NAME,
+        default=PAIR,
         metavar="NAME",
-        help=f"what pods name as schedulerName (default: {SCHEDULER_NAME})",
+        help=f"what pods name as schedulerName (default: {PAIR})",
     )
     add(
         "--beside-default",
@@ -163,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--lease-name",
         metavar="NAME",
-        help=f"its name (default: {SCHEDULER_NAME}; with --beside-default {CONTROL_PLANES_ELECTION.name})",
+        help=f"its name (default: {PAIR}; with --beside-default {CONTROL_PLANES_ELECTION.name})",
     )
     return parser
 

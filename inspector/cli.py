@@ -25,11 +25,12 @@ from gpushare import __version__
 from gpushare.errors import GpuShareError, ResourceNameError
 from gpushare.inspection import Inspection
 from gpushare.names import Names
+from gpushare.release import NAMESPACE
 from inspector.details import details
 from inspector.errors import OutputError
 from inspector.patience import Patience
 from inspector.problems import notes
-from inspector.source import DEFAULT_NAMESPACE, Source
+from inspector.source import Source
 from inspector.summary import summary
 from inspector.usage import used_bytes
 from inspector.wide import wide
@@ -64,7 +65,7 @@ exit codes:
 
 The answer is the extender's own, asked for through the API server (get of services/proxy), or, where that is
 not possible, computed from lists of nodes and pods; a remark says so. gpushare is looked for by the labels of
-its Service, else in namespace {DEFAULT_NAMESPACE}.
+its Service, else in namespace {NAMESPACE}.
 """
 
 

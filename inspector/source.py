@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from gpushare.inspection import Inspection
 from gpushare.names import DEFAULT_MEMORY_RESOURCE, Names
 from gpushare.objects import UNDECODABLE, ObjectMeta
+from gpushare.release import EXTERNAL, NAMESPACE, PAIR, VIEW
 from inspector.errors import NeitherWayError, NoAnswerError, NodeNotFoundError, NoExtenderError
 from inspector.lists import compute
 from inspector.merging import merged
@@ -23,11 +24,9 @@ from inspector.patience import Patience
 from kubeapi.client import KubeApi, Response
 from kubeapi.errors import ApiError, ApiRefused
 
-DEFAULT_NAMESPACE = "gpushare-system"
-SERVICES = ("gpushare-scheduler", "gpushare-extender")
+SERVICES = (PAIR, EXTERNAL)
 """Of the pair beside its own kube-scheduler, and of the extender alone."""
 
-_PORT = "view"
 _LABELS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component in (scheduler,extender)"
 _SECONDS = 10.0
 _UNREACHED = 503
@@ -130,7 +129,7 @@ class Source:
             return [self._service]
         if self._namespace is not None:
             return [(self._namespace, name) for name in SERVICES]
-        return await self._labelled() or [(DEFAULT_NAMESPACE, name) for name in SERVICES]
+        return await self._labelled() or [(NAMESPACE, name) for name in SERVICES]
 
     async def _labelled(self) -> list[tuple[str, str]]:
         """The services that say they are gpushare's, in all namespaces, as far as we may look."""
@@ -144,7 +143,7 @@ class Source:
 
     async def _ask_one(self, service: tuple[str, str], node: str | None) -> Inspection:
         namespace, name = service
-        path = f"/api/v1/namespaces/{namespace}/services/{name}:{_PORT}/proxy/gpushare-scheduler/inspect"
+        path = f"/api/v1/namespaces/{namespace}/services/{name}:{VIEW}/proxy/gpushare-scheduler/inspect"
         if node is not None:
             path += f"/{quote(node, safe='')}"
         who = f"service {namespace}/{name}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from doctor.cluster import PLUGIN, Cluster, Unseen
+from doctor.cluster import Cluster, Unseen
 from doctor.findings import Verdict, counted, fail, ok, skip, unseen, warn
 from doctor.objects import SeenNode, SeenPod, Workload
 from gpushare.bookings import Booking
 from gpushare.cards import NodeCards
+from gpushare.release import PLUGIN
 
 
 def plugin_running(cluster: Cluster) -> Verdict:

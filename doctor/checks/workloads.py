@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from doctor.cluster import PLUGIN, Cluster, Unseen
+from doctor.cluster import Cluster, Unseen
 from doctor.findings import Verdict, counted, ok, unseen, warn
 from doctor.objects import FailedCreate
+from gpushare.release import PLUGIN
 
 FRESH = 1800.0
 """Seconds that a refusal counts. Controllers try again within 17 minutes at most, and their events' count may

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from doctor.checks import CHECKS
-from doctor.cluster import EXTERNAL, PAIR
 from doctor.collecting import Subject, collect
 from doctor.findings import Verdict
+from gpushare.release import EXTERNAL, PAIR
 from kubeapi.client import KubeApi
 from sandbox.apiserver.kinds import kind_of
 from tests.build import NAMES

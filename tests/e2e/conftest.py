@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,10 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    with (
-        tempfile.TemporaryDirectory(prefix="gpushare-e2e-") as folder,
-        control_plane(Path(folder)) as started,
-    ):
+    with control_plane() as started:
         yield started
 
 

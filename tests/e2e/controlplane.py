@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,14 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """Start etcd and kube-apiserver, and end both."""
+def control_plane() -> Iterator[ControlPlane]:
+    """Start etcd and kube-apiserver in a folder of their own; end both, and nothing of them is left."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-e2e-") as folder, _started(Path(folder)) as plane:
+        yield plane
+
+
+@contextlib.contextmanager
+def _started(folder: Path) -> Iterator[ControlPlane]:
     keys = Keys(folder / "pki")
     plane = ControlPlane(folder, keys)
     serving = keys.issue("apiserver", user="kube-apiserver")

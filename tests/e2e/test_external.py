@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -35,10 +33,7 @@ PODS_PATH = f"/api/v1/namespaces/{RELEASE_NAMESPACE}/pods"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A cluster of its own: the other modules' has the chart in the other mode."""
-    with (
-        tempfile.TemporaryDirectory(prefix="gpushare-e2e-") as folder,
-        control_plane(Path(folder)) as started,
-    ):
+    with control_plane() as started:
         yield started
 
 
